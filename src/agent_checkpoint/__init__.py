@@ -1,0 +1,59 @@
+"""Checkpoints for agents: each finished piece of a run is durable the moment it is finished."""
+
+from __future__ import annotations
+
+from .checkpointer import Checkpointer, Report
+from .errors import (
+    ArgumentError,
+    CheckpointError,
+    ClosedError,
+    ConflictError,
+    CorruptLogError,
+    ForkedError,
+    HandleError,
+    LogReplacedError,
+    NewerFormatError,
+    NotALogError,
+    PathError,
+    PoisonedError,
+    ReadOnlyError,
+    RecordNotFoundError,
+    RecordTooLargeError,
+    RecoveryWarning,
+    RunLockedError,
+    StorageError,
+    TornTailWarning,
+    UnknownOutcomeError,
+    UnstorableError,
+)
+from .record import Record
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "CheckpointError",
+    "Checkpointer",
+    "ClosedError",
+    "ConflictError",
+    "CorruptLogError",
+    "ForkedError",
+    "HandleError",
+    "LogReplacedError",
+    "NewerFormatError",
+    "NotALogError",
+    "PathError",
+    "PoisonedError",
+    "ReadOnlyError",
+    "Record",
+    "RecordNotFoundError",
+    "RecordTooLargeError",
+    "RecoveryWarning",
+    "Report",
+    "RunLockedError",
+    "StorageError",
+    "TornTailWarning",
+    "UnknownOutcomeError",
+    "UnstorableError",
+    "__version__",
+]

@@ -1,0 +1,1 @@
+"""What bytes mean. Pure: no file, no clock, no randomness, nothing from outside the package."""

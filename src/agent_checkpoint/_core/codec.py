@@ -1,0 +1,210 @@
+"""Python values <-> JSON values, with nothing changed on the way.
+
+Decided here: which values a line may hold, and what is wrong with the others. ``json.dumps``
+alone would turn a tuple into a list, the key 1 into "1" and an enum into its value, and would
+write NaN, which no strict parser reads; here each of these is an error that names the place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..errors import ArgumentError, UnstorableError
+
+# json.loads of CPython up to 3.11 gives up at about 1,000 levels, less what the caller's own
+# stack has used. What is saved under one interpreter has to load under every other.
+MAX_DEPTH = 500
+# Python itself refuses to read longer integers back (sys.set_int_max_str_digits).
+MAX_DIGITS = 4300
+
+_HUGE = 10**MAX_DIGITS
+_LEAVES = frozenset((str, int, float, bool, type(None)))
+_ALL_LEAVES = _LEAVES.issuperset
+_ALL_STR = frozenset((str,)).issuperset
+_NAME = re.compile(r"[^\W\d]\w*\Z")
+
+# Older interpreters have no limit of their own, and a program may have lifted it.
+_digit_limit: Callable[[], int] = getattr(sys, "get_int_max_str_digits", lambda: 0)
+
+_dumps = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
+
+
+def encode(value: Any, name: str) -> bytes:
+    """Return *value* as JSON in UTF-8, or raise an error with the path of what it cannot hold."""
+    try:
+        if _is_plain(value):
+            return _dumps(value).encode()
+    except (ValueError, RecursionError):
+        pass  # NaN, a lone surrogate, a huge integer: the slow search below names it.
+    except RuntimeError as error:
+        raise _changing(name) from error
+    try:
+        for problem in _problems(value, name):
+            raise problem
+    except RuntimeError as error:
+        raise _changing(name) from error
+    raise _changing(name)
+
+
+def decode(text: bytes) -> Any:
+    """Return the value of JSON *text*; what is not JSON in UTF-8 raises ValueError."""
+    try:
+        return json.loads(text.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether *value* is built of JSON's own types, no subclass among them, and not too deep.
+
+    Leaves are looked at in C, a container at a time: a message of ten strings costs one step.
+    """
+    leaf = type(value)
+    if leaf in _LEAVES:
+        return leaf is not int or _digit_limit() == MAX_DIGITS or -_HUGE < value < _HUGE
+    check_digits = _digit_limit() != MAX_DIGITS
+    stack: list[Iterator[Any]] = [iter((value,))]
+    while stack:
+        for item in stack[-1]:
+            kind = type(item)
+            if kind is dict:
+                if not _ALL_STR(map(type, item)):
+                    return False
+                children = item.values()
+            elif kind is list:
+                children = item
+            elif kind in _LEAVES:
+                if check_digits and kind is int and not -_HUGE < item < _HUGE:
+                    return False
+                continue
+            else:
+                return False
+            if len(stack) > MAX_DEPTH:
+                return False
+            if check_digits or not _ALL_LEAVES(map(type, children)):
+                stack.append(iter(children))
+                break
+        else:
+            stack.pop()
+    return True
+
+
+def _problems(value: Any, name: str) -> Iterator[ArgumentError]:
+    """Walk *value* in order and yield an error for each thing that JSON cannot hold."""
+    stack: list[tuple[Iterator[tuple[str, Any]], int]] = [(iter(((name, value),)), 0)]
+    above: set[int] = set()
+    while stack:
+        children, owner = stack[-1]
+        for path, item in children:
+            problem = _leaf_problem(path, item)
+            if problem is not None:
+                yield problem
+            elif type(item) in (dict, list):
+                if id(item) in above:
+                    yield UnstorableError(
+                        path, "a container that contains itself", "JSON has no cycles",
+                        "Save the parts, or a copy without the way back.",
+                    )  # fmt: skip
+                    continue
+                if len(stack) > MAX_DEPTH:
+                    yield UnstorableError(
+                        _shorten(path), f"nested more than {MAX_DEPTH} levels deep",
+                        "JSON parsers give up on such depth", "Flatten it.",
+                    )  # fmt: skip
+                    return
+                above.add(id(item))
+                stack.append((_children(path, item), id(item)))
+                break
+        else:
+            stack.pop()
+            above.discard(owner)
+
+
+def _children(path: str, item: Any) -> Iterator[tuple[str, Any]]:
+    if type(item) is list:
+        for index, child in enumerate(item):
+            yield f"{path}[{index}]", child
+    else:
+        for key, child in item.items():
+            yield f"{path}[{key!r}]", child
+
+
+def _leaf_problem(path: str, item: Any) -> UnstorableError | None:
+    kind = type(item)
+    if kind is dict:
+        for key in item:
+            if type(key) is not str:
+                return UnstorableError(
+                    _shorten(path), f"a dict with the key {_show(key)}",
+                    "JSON keys are strings, and the key would come back as another one",
+                    "Use str keys, or save a list of pairs.",
+                )  # fmt: skip
+            if not _is_unicode(key):
+                return _surrogate(_shorten(path), f"a dict with the key {_show(key)}")
+    elif kind is str:
+        if not _is_unicode(item):
+            return _surrogate(_shorten(path), f"the str {_show(item)}")
+    elif kind is float:
+        if item != item or item in (float("inf"), float("-inf")):
+            return UnstorableError(
+                _shorten(path), f"the float {item!r}", "JSON has no such number",
+                "Save None, or the str 'nan'.",
+            )  # fmt: skip
+    elif kind is int:
+        if not -_HUGE < item < _HUGE:
+            return UnstorableError(
+                _shorten(path), f"an int of more than {MAX_DIGITS} digits",
+                "Python refuses to read it back", "Save it as a str in hexadecimal: hex(n).",
+            )  # fmt: skip
+    elif kind not in _LEAVES and kind is not list:
+        return UnstorableError(
+            _shorten(path), f"of type {_type_name(kind)}", "JSON has no such type",
+            _WAYS_OUT.get(kind, "Convert it to dict, list, str, int, float, bool or None."),
+        )  # fmt: skip
+    return None
+
+
+_WAYS_OUT: dict[type, str] = {
+    tuple: "Use list(...): a tuple would come back as a list.",
+    set: "Use sorted(...) or list(...).",
+    frozenset: "Use sorted(...) or list(...).",
+    bytes: "Use base64.b64encode(...).decode() or .hex().",
+}
+
+
+def _surrogate(path: str, value: str) -> UnstorableError:
+    return UnstorableError(
+        path, value, "it holds half of a character (a lone surrogate), which is not Unicode text",
+        "Clean it with text.encode('utf-8', 'replace').decode().",
+    )  # fmt: skip
+
+
+def _changing(name: str) -> ArgumentError:
+    return ArgumentError(name, "changing", "left alone by other threads until save() returns")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _show(value: object) -> str:
+    shown = ascii(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def _shorten(path: str) -> str:
+    return path if len(path) <= 400 else f"{path[:200]}...{path[-200:]}"
+
+
+def _type_name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,230 @@
+r"""One record <-> one line.
+
+    {"turn":1,"ts":1716566401.2,"data":{...},"meta":{...},"sum":"1:1:57:00000000:9d0c2c1b"}\n
+
+Decided here: what a line is, and whether these bytes are one, whole. The ``sum`` is
+
+    version ":" seq ":" length ":" link ":" crc
+
+``length`` counts the bytes before ``,"sum":"``; ``link`` is the *mark* of the line before (eight
+zeros before the first); ``crc`` is the CRC-32 of everything before it in the line, so it proves
+the line without its neighbours. A line's mark is the CRC-32 of the text of its sum, and of the
+whole line, without its newline, where it has no sum. A line without ``sum`` is a record too, if
+it has the published members and no other: people and other programs write such lines.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from .codec import decode
+
+VERSION = 1
+MAX_LINE_BYTES = 128 * 1024 * 1024
+START = b"00000000"
+"""The link of a log's first line."""
+
+_SUM_KEY = b',"sum":"'
+_SUM = re.compile(
+    rb',"sum":"([0-9]{1,9}):([0-9]{1,18}):([0-9]{1,12}):([0-9a-f]{8}):([0-9a-f]{8})"\}'
+)
+_NEWER = re.compile(rb',"sum":"([0-9]{1,9}):[^"\\]*"\}\Z')
+_SUM_SPAN = 96  # no sum of this version is longer
+_MEMBERS = frozenset(("turn", "ts", "data", "meta"))
+MAX_TURN = 2**53 - 1
+"""The largest turn: above it, readers that hold numbers as doubles (jq) would round."""
+
+
+class Seal(NamedTuple):
+    """A line that proved itself: where it lies in the bytes looked at, and what its sum says."""
+
+    start: int
+    end: int  # without the newline
+    seq: int
+    link: bytes
+    mark: bytes
+
+
+class Fields(NamedTuple):
+    """The four published members of a line."""
+
+    turn: int
+    ts: float
+    data: Any
+    meta: dict[str, Any]
+
+
+class Position(NamedTuple):
+    """Where a log ends: what a writer has to have seen before it may append."""
+
+    seq: int
+    mark: bytes
+    turn: int
+
+
+EMPTY = Position(0, START, 0)
+
+
+class NotARecord(ValueError):  # noqa: N818 - a reason, turned into an error by those who know where
+    """These bytes are not a record; ``str()`` says why."""
+
+
+class NewerVersion(Exception):  # noqa: N818
+    """The line's sum is of a version that this release does not know."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self.version = version
+
+
+def body(turn: int, ts: float, data: bytes, meta: bytes) -> bytes:
+    """Return a line up to its sum, from the JSON of its state and of its tags."""
+    return b'{"turn":%d,"ts":%s,"data":%s,"meta":%s' % (turn, repr(ts).encode(), data, meta)
+
+
+def seal(body: bytes, seq: int, link: bytes) -> tuple[bytes, bytes]:
+    """Return the finished line, newline included, and its mark."""
+    stem = b"%d:%d:%d:%s:" % (VERSION, seq, len(body), link)
+    text = b"%s%08x" % (stem, crc32(stem, crc32(_SUM_KEY, crc32(body))))
+    return b'%s%s%s"}\n' % (body, _SUM_KEY, text), b"%08x" % crc32(text)
+
+
+def body_of(line: bytes) -> bytes:
+    """Return what stands before the sum of a line that has one."""
+    return line[: line.rindex(_SUM_KEY)]
+
+
+def mark_of(line: bytes) -> bytes:
+    """Return the mark of a line that has no sum."""
+    return b"%08x" % crc32(line)
+
+
+def prove(buf: bytes, start: int, end: int) -> Seal | None:
+    """Return the seal of ``buf[start:end]`` if exactly these bytes are one whole, unchanged line.
+
+    A sum of a newer version raises NewerVersion: it may be proven in ways unknown here.
+    """
+    key = buf.rfind(_SUM_KEY, max(start, end - _SUM_SPAN), end)
+    if key < 0:
+        _refuse_newer(buf, start, end)
+        return None
+    found = _SUM.fullmatch(buf, key, end)
+    if found is None or int(found[1]) != VERSION:
+        _refuse_newer(buf, start, end)
+        return None
+    if int(found[3]) != key - start:
+        return None
+    if crc32(memoryview(buf)[start : found.start(5)]) != int(found[5], 16):
+        return None
+    return Seal(start, end, int(found[2]), found[4], b"%08x" % crc32(found[0][8:-2]))
+
+
+def _refuse_newer(buf: bytes, start: int, end: int) -> None:
+    found = _NEWER.search(buf[max(start, end - 4096) : end])
+    if found is not None and int(found[1]) > VERSION:
+        raise NewerVersion(int(found[1]))
+
+
+def proven_in(buf: bytes) -> list[Seal]:
+    """Return every whole line that lies anywhere in *buf*, whatever stands around it.
+
+    Searched by length and sum, not by newlines, since a newline may be what was damaged. A record
+    that lies *inside* another as part of its data (an agent that keeps a log of logs) is not a line
+    of this log: it follows a colon, a comma or a bracket.
+    """
+    seals: list[Seal] = []
+    for found in _SUM.finditer(buf):
+        start = found.start() - int(found[3])
+        if start < 0 or buf[start - 1 : start] in (b":", b",", b"["):
+            continue
+        if int(found[1]) == VERSION:
+            seal = prove(buf, start, found.end())
+            if seal is not None:
+                seals.append(seal)
+    return seals
+
+
+def last_proven_in(buf: bytes) -> Seal | None:
+    """Return the whole line that ends last in *buf*; None also if it may begin before *buf*."""
+    stop = len(buf)
+    while True:
+        key = buf.rfind(_SUM_KEY, 0, stop)
+        if key < 0:
+            return None
+        stop = key
+        found = _SUM.match(buf, key)
+        if found is None or int(found[1]) != VERSION:
+            continue
+        start = key - int(found[3])
+        if start < 0:
+            return None
+        if buf[start - 1 : start] in (b":", b",", b"["):
+            continue
+        seal = prove(buf, start, found.end())
+        if seal is not None:
+            return seal
+
+
+def mark_before(buf: bytes, end: int) -> bytes | None:
+    """Return the mark of the line that ends at *end*; None if it has no sum to be seen here."""
+    key = buf.rfind(_SUM_KEY, max(0, end - _SUM_SPAN), end)
+    found = _SUM.fullmatch(buf, key, end) if key >= 0 else None
+    return None if found is None else b"%08x" % crc32(found[0][8:-2])
+
+
+def read_sealed(line: bytes) -> Fields:
+    """Return the members of a line that proved itself."""
+    members = _members(line)
+    members.pop("sum", None)
+    return _fields(members)
+
+
+def read_plain(line: bytes) -> Fields:
+    """Return the members of a line without sum; NotARecord if it is none."""
+    members = _members(line)
+    if "sum" in members:
+        raise NotARecord("its sum does not fit its bytes")
+    return _fields(members)
+
+
+def _members(line: bytes) -> dict[str, Any]:
+    try:
+        members = decode(line)
+    except UnicodeDecodeError:
+        raise NotARecord("it is not UTF-8") from None
+    except ValueError as error:
+        raise NotARecord(_why_no_json(line, error)) from None
+    if type(members) is not dict:
+        raise NotARecord("it is JSON, but not an object")
+    return members
+
+
+def _why_no_json(line: bytes, error: ValueError) -> str:
+    if line.startswith(b"\xef\xbb\xbf"):
+        return "it begins with a byte order mark"
+    if "digits" in str(error):
+        return "it holds an integer of more digits than Python reads (sys.set_int_max_str_digits)"
+    if "deep" in str(error):
+        return "it is nested too deeply to be read"
+    return "it is not JSON"
+
+
+def _fields(members: dict[str, Any]) -> Fields:
+    if "turn" not in members or "ts" not in members or "data" not in members:
+        missing = next(name for name in ("turn", "ts", "data") if name not in members)
+        raise NotARecord(f"it is JSON, but not a record: it has no {missing!r}")
+    if not _MEMBERS.issuperset(members):
+        extra = sorted(set(members) - _MEMBERS)[0]
+        raise NotARecord(f"it is JSON, but a record has no member {ascii(extra)[:60]}")
+    turn, ts, meta = members["turn"], members["ts"], members.get("meta")
+    if type(turn) is not int or not 0 <= turn <= MAX_TURN:
+        raise NotARecord("its turn is not a whole number from 0 up")
+    if type(ts) not in (int, float):
+        raise NotARecord("its ts is not a number")
+    if meta is None:
+        meta = {}
+    elif type(meta) is not dict:
+        raise NotARecord("its meta is not an object")
+    return Fields(turn, ts, members["data"], meta)

@@ -1,0 +1,373 @@
+"""A log's bytes -> its records, and a verdict on the rest: torn or damaged.
+
+Decided here, and nowhere else:
+
+- A line that proves itself and follows the one before it is a record. So is a line without sum
+  that has the published members; blank lines are nothing.
+- What stands behind the last record is *torn* if a crash can have left it: a last line without
+  its newline, or lines that hold NUL bytes (sectors that never reached the disk). A whole record
+  whose newline alone is missing is a record.
+- Everything else is *damage*: a terminated line without NULs that is no record, wherever it
+  stands; a line that does not follow the one before it; anything bad with a record behind it.
+
+Torn bytes were never acknowledged and may be dropped. Damaged bytes were, and may not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from .line import (
+    MAX_LINE_BYTES,
+    START,
+    Fields,
+    NewerVersion,
+    NotARecord,
+    Seal,
+    last_proven_in,
+    mark_before,
+    mark_of,
+    prove,
+    proven_in,
+    read_plain,
+    read_sealed,
+)
+
+_HEAD = b'{"turn":'
+_TURN = re.compile(rb'\{"turn":([0-9]{1,16}),')
+_CONTROL = re.compile(rb"[\x01-\x08\x0b-\x1f]")
+_BLANK = b" \t\r"
+
+
+class Entry(NamedTuple):
+    """A record and where it lies; ``end`` is behind its newline, if it has one."""
+
+    start: int
+    end: int
+    seq: int
+    mark: bytes
+    line: bytes
+    plain: Fields | None  # read already, for a line without sum
+    terminated: bool
+
+    def fields(self) -> Fields:
+        return read_sealed(self.line) if self.plain is None else self.plain
+
+
+def turn_of(entry: Entry) -> int:
+    """Return the turn of a record without reading its state."""
+    if entry.plain is not None:
+        return entry.plain.turn
+    found = _TURN.match(entry.line)
+    return int(found[1]) if found else entry.fields().turn
+
+
+class Torn(NamedTuple):
+    """Bytes behind the last record that were never acknowledged."""
+
+    offset: int
+    length: int
+    beginning: bytes
+
+
+class Damage(NamedTuple):
+    """The first place where the log is not what was written."""
+
+    offset: int
+    seq: int
+    reason: str
+    newer: int = 0  # the format version found there, if it is a newer one
+    not_a_log: bool = False
+
+
+class Piece(NamedTuple):
+    """The bytes between two newlines; ``line`` is None where they are longer than any line."""
+
+    offset: int
+    length: int
+    line: bytes | None
+    terminated: bool
+    nuls_only: bool = False
+
+
+def pieces(chunks: Iterable[bytes], offset: int = 0) -> Iterator[Piece]:
+    """Split *chunks* at ``\\n``, and there only, holding no more than one line at a time."""
+    parts: list[bytes] = []
+    length = 0
+    too_long = nuls_only = False
+
+    def join(last: bytes, terminated: bool) -> Piece:
+        total = length + len(last)
+        if too_long:
+            return Piece(offset, total, None, terminated, nuls_only and not last.strip(b"\0"))
+        return Piece(offset, total, b"".join((*parts, last)) if parts else last, terminated)
+
+    for chunk in chunks:
+        lines = chunk.split(b"\n")
+        last = lines.pop()
+        for line in lines:
+            piece = join(line, True)
+            yield piece
+            offset += piece.length + 1
+            if parts or too_long:
+                parts, length, too_long = [], 0, False
+        if last:
+            parts.append(last)
+            length += len(last)
+            if length > MAX_LINE_BYTES:
+                nuls_only = (nuls_only or not too_long) and not any(p.strip(b"\0") for p in parts)
+                parts, too_long = [], True
+    if length:
+        yield join(b"", False)
+
+
+class Scan:
+    """Iterate over the records of a log from its first byte; then ask what the rest is."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self.last: Entry | None = None
+        self.torn: Torn | None = None
+        self.damage: Damage | None = None
+        self._pieces = pieces(chunks)
+
+    @property
+    def end(self) -> int:
+        """Where the last record ends."""
+        return self.last.end if self.last else 0
+
+    @property
+    def seq(self) -> int:
+        return self.last.seq if self.last else 0
+
+    @property
+    def mark(self) -> bytes:
+        return self.last.mark if self.last else START
+
+    def __iter__(self) -> Iterator[Entry]:
+        for piece in self._pieces:
+            try:
+                entry, reason = self._read(piece)
+            except NewerVersion as newer:
+                self.damage = Damage(
+                    piece.offset, self.seq + 1, "its format is newer", newer.version
+                )
+                return
+            if entry is not None:
+                self.last = entry
+                yield entry
+            elif reason:
+                head = self._head_of(piece)
+                if head is not None:
+                    self.last = head
+                    yield head
+                    piece = _rest(piece, head)
+                self._judge(piece, reason)
+                return
+
+    def _read(self, piece: Piece) -> tuple[Entry | None, str]:
+        """Return the record that *piece* is, or why it is none; neither for a blank line."""
+        line = piece.line
+        if line is None:
+            return None, f"a line longer than {MAX_LINE_BYTES} bytes"
+        end = piece.offset + piece.length + piece.terminated
+        seal = prove(line, 0, len(line))
+        if seal is not None:
+            reason = self._misplaced(seal)
+            if reason:
+                return None, reason
+            return Entry(piece.offset, end, seal.seq, seal.mark, line, None, piece.terminated), ""
+        if not line.strip(_BLANK):
+            return None, ""
+        try:
+            fields = read_plain(line)
+        except NotARecord as why:
+            return None, str(why)
+        return (
+            Entry(piece.offset, end, self.seq + 1, mark_of(line), line, fields, piece.terminated),
+            "",
+        )
+
+    def _misplaced(self, seal: Seal) -> str:
+        if seal.link != self.mark:
+            return (
+                f"record {seal.seq} stands here, but the line before it is not the one it was"
+                " written behind: a line was removed, doubled, moved or changed"
+            )
+        if seal.seq <= self.seq:
+            return f"record {seal.seq} stands here, behind record {self.seq}"
+        return ""
+
+    def _head_of(self, piece: Piece) -> Entry | None:
+        """Return the whole record that a bad piece begins with, if it does."""
+        if piece.line is None:
+            return None
+        for seal in proven_in(piece.line):
+            if seal.start == 0 and seal.end < len(piece.line) and not self._misplaced(seal):
+                line = piece.line[: seal.end]
+                end = piece.offset + seal.end
+                return Entry(piece.offset, end, seal.seq, seal.mark, line, None, False)
+        return None
+
+    def _judge(self, first: Piece, reason: str) -> None:
+        """Decide whether the bad bytes from *first* on are torn or damaged."""
+        length = 0
+        piece: Piece | None = first
+        while piece is not None:
+            why = _damage_in(piece, reason, is_first=piece is first)
+            if why:
+                foreign = self.last is None and not _begins_like_a_log(first)
+                self.damage = Damage(first.offset, self.seq + 1, why, not_a_log=foreign)
+                return
+            length += piece.length + piece.terminated
+            piece = next(self._pieces, None)
+        if self.last is None and not _begins_like_a_log(first):
+            self.damage = Damage(first.offset, 1, reason, not_a_log=True)
+            return
+        self.torn = Torn(first.offset, length, (first.line or b"")[:80])
+
+
+def _rest(piece: Piece, head: Entry) -> Piece:
+    taken = head.end - piece.offset
+    line = (piece.line or b"")[taken:]
+    return Piece(head.end, len(line), line, piece.terminated)
+
+
+def _damage_in(piece: Piece, reason: str, *, is_first: bool) -> str:
+    """Return why *piece*, a bad one or one behind a bad one, is not what a crash leaves."""
+    line = piece.line
+    if line is None:
+        return "" if piece.nuls_only else f"a line longer than {MAX_LINE_BYTES} bytes"
+    try:
+        if proven_in(line):
+            return reason if is_first else f"{reason}; whole records stand behind it"
+    except NewerVersion:
+        return reason
+    if not piece.terminated:
+        return reason if _is_whole_json_without_sum(line) else ""
+    if not _has_lost_bytes(line):
+        return reason
+    return ""
+
+
+def _has_lost_bytes(line: bytes) -> bool:
+    """Tell whether the NULs of a terminated line are what a write that never ended leaves.
+
+    A space and an @ are one flipped bit away from NUL: if turning a bit of the only NUL makes the
+    line prove itself, the line was whole once, and its damage is no torn write.
+    """
+    count = line.count(0)
+    if count != 1:
+        return count > 1
+    at = line.index(0)
+    for bit in range(8):
+        mended = line[:at] + bytes((1 << bit,)) + line[at + 1 :]
+        if prove(mended, 0, len(mended)) is not None:
+            return False
+    return True
+
+
+def _is_whole_json_without_sum(line: bytes) -> bool:
+    # Cutting a line never leaves a whole object, so this was written so: it is not ours to drop.
+    if not line.rstrip(_BLANK).endswith(b"}") or b'"sum":"' in line[-96:]:
+        return False
+    try:
+        read_plain(line)
+    except NotARecord as why:
+        return str(why).startswith("it is JSON")
+    return True
+
+
+def _begins_like_a_log(piece: Piece) -> bool:
+    """Tell whether a file that holds no record can be the first line of a log, torn."""
+    line = piece.line
+    if line is None:
+        return piece.nuls_only
+    start = line[: len(_HEAD)].rstrip(b"\0")
+    if start:
+        return _HEAD.startswith(start)
+    lost = len(line) - len(line.lstrip(b"\0"))
+    return lost == len(line) or (lost % 512 == 0 and not _CONTROL.search(line[:65536]))
+
+
+class Tail(NamedTuple):
+    """The end of a log: its last record, and what is torn behind it."""
+
+    last: Entry
+    torn: Torn | None
+
+
+def tail(buf: bytes, base: int) -> Tail | None:
+    """Judge a log by its last bytes *buf*, which begin at offset *base*.
+
+    None if they do not decide: more bytes may, and Scan always does.
+    """
+    seal = last_proven_in(buf)
+    if seal is None or (seal.start == 0 and base > 0):
+        return None
+    if seal.start == 0:
+        if seal.link != START:
+            return None
+    elif buf[seal.start - 1] != 0x0A or mark_before(buf, seal.start - 1) != seal.link:
+        return None
+    terminated = buf[seal.end : seal.end + 1] == b"\n"
+    end = seal.end + terminated
+    torn = None
+    if end < len(buf):
+        *lines, rest = buf[end:].split(b"\n")
+        # The usual remains of a crash are judged here; a stranger's line is Scan's business.
+        if rest.rstrip(_BLANK).endswith(b"}") or not all(map(_has_lost_bytes, lines)):
+            return None
+        if not rest and not lines:
+            return None
+        torn = Torn(base + end, len(buf) - end, buf[end : end + 80].split(b"\n")[0])
+    last = Entry(
+        base + seal.start, base + end, seal.seq, seal.mark, buf[seal.start : seal.end], None,
+        terminated,
+    )  # fmt: skip
+    return Tail(last, torn)
+
+
+class Survivor(NamedTuple):
+    """A record found whole in a damaged log; ``end`` is before its newline."""
+
+    seq: int
+    start: int
+    end: int
+    sealed: bool
+
+
+def survivors(chunks: Iterable[bytes]) -> list[Survivor]:
+    """Return every record that is whole, in the order of their seqs, each once."""
+    found: list[Survivor] = []
+    seq = 0
+    for piece in pieces(chunks):
+        if piece.line is None:
+            continue
+        seals = proven_in(piece.line)
+        for seal in seals:
+            seq = seal.seq
+            found.append(Survivor(seq, piece.offset + seal.start, piece.offset + seal.end, True))
+        if not seals and piece.line.strip(_BLANK):
+            try:
+                read_plain(piece.line)
+            except NotARecord:
+                continue
+            seq += 1
+            found.append(Survivor(seq, piece.offset, piece.offset + piece.length, False))
+    found.sort(key=lambda s: (s.seq, s.start))
+    kept: list[Survivor] = []
+    for survivor in found:
+        if not kept or survivor.seq > kept[-1].seq:
+            kept.append(survivor)
+    return kept
+
+
+def entry_of(survivor: Survivor, line: bytes) -> Entry:
+    """Return the record that *survivor* found, from its bytes."""
+    seal = prove(line, 0, len(line)) if survivor.sealed else None
+    if seal is not None:
+        return Entry(survivor.start, survivor.end, seal.seq, seal.mark, line, None, True)
+    plain, mark = read_plain(line), mark_of(line)
+    return Entry(survivor.start, survivor.end, survivor.seq, mark, line, plain, True)

@@ -1,0 +1,323 @@
+"""Checkpointer: one run. Each save is one line, durable when it returns."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._core.codec import decode, encode
+from ._core.line import EMPTY, MAX_LINE_BYTES, MAX_TURN, NotARecord, Position, body, seal
+from ._core.scan import Damage, Entry, Torn, turn_of
+from .errors import (
+    ArgumentError,
+    CheckpointError,
+    ClosedError,
+    ReadOnlyError,
+    RecordNotFoundError,
+    RecordTooLargeError,
+)
+from .record import Record
+from .stores.file import Batch, LogFile
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+DURABILITIES = ("sync", "flush")
+RECOVERIES = ("tail", "prefix", "salvage")
+RESERVED_META = frozenset(("label", "run_id", "rollback", "undo", "fork", "tag", "object"))
+"""Names in a record's meta that belong to this package."""
+
+
+class Report(NamedTuple):
+    """What verify() found."""
+
+    records: int
+    """Whole records before the first damage."""
+    bytes: int
+    """The size of the log."""
+    torn: Torn | None
+    """Half a line at the end (offset, length, beginning): harmless, dropped by the next save."""
+    damage: Damage | None
+    """The first place where the log is not what was written (offset, seq, reason)."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every byte of the log is a whole record."""
+        return self.torn is None and self.damage is None
+
+
+class Checkpointer:
+    """One run in one file, one line a checkpoint.
+
+    A program that opens the path again finds the newest checkpoint in ``last_record`` and goes on
+    from there. Use it in a ``with`` block: the run is then locked from the start and released at
+    the end; without one, the lock is taken by the first save.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        label: str | None = None,
+        run_id: str | None = None,
+        durability: str = "sync",
+        recover: str = "tail",
+        readonly: bool = False,
+    ) -> None:
+        self._closed = True  # until it is open, for __del__
+        _refuse_unless_one_of("durability", durability, DURABILITIES)
+        _refuse_unless_one_of("recover", recover, RECOVERIES)
+        tags: dict[str, Any] = {}
+        for name, value in (("label", label), ("run_id", run_id)):
+            if value is not None:
+                if not isinstance(value, str):
+                    raise ArgumentError(name, repr(value), "a str or None")
+                tags[name] = value
+        self._tags = tags
+        self._tags_json = encode(tags, "meta")
+        self._durable = durability == "sync"
+        self._readonly = readonly
+        self._log = LogFile(_path_of(path), recover)
+        self._pid = os.getpid()
+
+        self._mutex = threading.Lock()  # of the three below
+        self._busy = False  # a thread is writing
+        self._next: _Queue | None = None  # the saves it will not write: the next one's
+        self._seen = EMPTY
+
+        self._closed = False
+        try:
+            self._seen = self._log.look().position
+        except CheckpointError:
+            pass  # Opening says nothing yet: last_record, records() and save() will.
+
+    @property
+    def path(self) -> str:
+        return self._log.path
+
+    def save(
+        self, data: Any, turn: int | None = None, *, meta: dict[str, Any] | None = None
+    ) -> Record:
+        """Append *data* as the state at *turn* (by default the last turn + 1).
+
+        Returns when the record is durable. After an error nothing of it is stored, but for
+        UnknownOutcomeError, which says so.
+        """
+        if turn is not None and (type(turn) is not int or not 0 <= turn <= MAX_TURN):
+            raise ArgumentError("turn", repr(turn)[:80], f"a whole number from 0 to {MAX_TURN}")
+        data_json = encode(data, "data")
+        meta_json = self._tags_json if meta is None else self._joined(meta)
+        if len(data_json) + len(meta_json) > MAX_LINE_BYTES - 256:
+            raise RecordTooLargeError(len(data_json) + len(meta_json), MAX_LINE_BYTES - 256)
+        item = _Item(data_json, meta_json, turn)
+        self._write(item)
+        if item.error is not None:
+            raise item.error
+        tags = dict(self._tags) if meta is None else decode(meta_json)
+        return Record(item.turn, item.ts, None, tags, item.seq, data_json=data_json)
+
+    @property
+    def last_record(self) -> Record | None:
+        """The newest checkpoint, or None if there is none; read from the log each time."""
+        before = self._seen
+        view = self._log.look()
+        self._saw(before, view.position)
+        return None if view.last is None else self._record(view.last)
+
+    def records(self) -> Iterator[Record]:
+        """Yield every record, oldest first, one at a time in memory."""
+        before = self._seen
+        entry = None
+        for entry in self._log.entries():
+            yield self._record(entry)
+        if entry is not None:
+            self._saw(before, Position(entry.seq, entry.mark, turn_of(entry)))
+
+    def at(self, turn: int | None = None, *, seq: int | None = None) -> Record:
+        """Return the newest record of *turn*, or the record *seq*."""
+        if (turn is None) == (seq is None):
+            raise ArgumentError("turn or seq", "given both or neither", "given, one of the two")
+        found = None
+        for entry in self._log.entries():
+            if (entry.seq == seq) if turn is None else (turn_of(entry) == turn):
+                found = entry
+        if found is not None:
+            return self._record(found)
+        name, number = ("seq", seq) if turn is None else ("turn", turn)
+        raise RecordNotFoundError(self.path, name, number or 0)
+
+    def verify(self) -> Report:
+        """Read every byte of the log and report what it holds; nothing is changed."""
+        return Report(*self._log.verify())
+
+    def close(self) -> None:
+        """Release the run. What was saved is saved already."""
+        self._closed = True
+        self._log.release()
+
+    def __enter__(self) -> Checkpointer:
+        if self._closed:
+            raise ClosedError(self.path)
+        if not self._readonly:
+            self._log.hold(self._seen)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"Checkpointer({self.path!r})"
+
+    # -- writing: whoever comes first writes for all who come meanwhile ---------------------
+
+    def _write(self, item: _Item) -> None:
+        """Return when *item* is written, by this thread or by another, or has its error.
+
+        Saves that arrive while a thread is writing form a queue behind one gate. When the writer
+        is done it opens the gate; the first through it writes the whole queue with one sync, and
+        those behind it find their own item done.
+        """
+        with self._mutex:
+            queue = None
+            if not self._busy:
+                self._busy = True
+            else:
+                queue = self._next = self._next or _Queue()
+                queue.items.append(item)
+        if queue is None:
+            items = [item]
+        else:
+            queue.gate.acquire()
+            if item.done:
+                queue.gate.release()
+                return
+            with self._mutex:
+                if self._next is queue:
+                    self._next = None
+            items = [other for other in queue.items if not other.done]
+        try:
+            self._commit(items)
+        except BaseException:
+            # An interrupt hits one thread; the others' saves are written by the next of them.
+            item.done = True
+            raise
+        finally:
+            if queue is not None and not all(other.done for other in items):
+                queue.gate.release()
+            else:
+                with self._mutex:
+                    following = self._next
+                    self._busy = following is not None
+                if following is not None:
+                    following.gate.release()
+                if queue is not None:
+                    queue.gate.release()
+
+    def _commit(self, items: list[_Item]) -> None:
+        """Write *items* as consecutive records, in one append."""
+        try:
+            if self._readonly:
+                raise ReadOnlyError(self.path)
+            if self._closed:
+                raise ClosedError(self.path)
+            position = self._seen = self._log.take(self._seen)
+            seq, mark, turn = position
+            lines: list[bytes] = []
+            for item in items:
+                turn = item.turn = turn + 1 if item.wanted_turn is None else item.wanted_turn
+                seq += 1
+                item.seq = seq
+                item.ts = time.time()
+                line, mark = seal(body(turn, item.ts, item.data, item.meta), seq, mark)
+                lines.append(line)
+            batch = Batch(b"".join(lines), Position(seq, mark, turn))
+            self._seen = self._log.append(batch, after=position, durable=self._durable)
+        except CheckpointError as error:
+            for item in items:
+                item.error = error if item is items[0] else _copy_of(error)
+        for item in items:
+            item.done = True
+
+    def _saw(self, before: Position, position: Position) -> None:
+        """Note that the log was read up to *position*, unless it was written to meanwhile."""
+        if position == before or os.getpid() != self._pid:
+            return
+        with self._mutex:
+            if self._seen is before and not self._busy:
+                self._seen = position
+
+    def _joined(self, meta: dict[str, Any]) -> bytes:
+        if type(meta) is not dict:
+            raise ArgumentError("meta", f"a {type(meta).__name__}", "a dict or None")
+        taken = RESERVED_META.intersection(meta)
+        if taken:
+            raise ArgumentError(
+                "meta", f"a dict with the name {sorted(taken)[0]!r}",
+                f"a dict without the names {', '.join(sorted(RESERVED_META))}, which are this"
+                " package's own (label= and run_id= are arguments of Checkpointer)",
+            )  # fmt: skip
+        return encode({**self._tags, **meta}, "meta")
+
+    def _record(self, entry: Entry) -> Record:
+        try:
+            turn, ts, data, meta = entry.fields()
+        except NotARecord as reason:
+            raise self._log.error_in(entry, str(reason)) from None
+        return Record(turn, ts, data, meta, entry.seq)
+
+
+class _Item:
+    """A save on its way into the log."""
+
+    __slots__ = ("data", "done", "error", "meta", "seq", "ts", "turn", "wanted_turn")
+
+    def __init__(self, data: bytes, meta: bytes, wanted_turn: int | None) -> None:
+        self.data, self.meta, self.wanted_turn = data, meta, wanted_turn
+        self.turn = self.seq = 0
+        self.ts = 0.0
+        self.done = False
+        self.error: CheckpointError | None = None
+
+
+class _Queue:
+    """Saves that arrived while another was being written, and the gate they wait at."""
+
+    __slots__ = ("gate", "items")
+
+    def __init__(self) -> None:
+        self.items: list[_Item] = []
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+
+def _path_of(path: str | os.PathLike[str]) -> str:
+    name = os.fspath(path)
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise ArgumentError("path", repr(name)[:200], "the name of a file, as a str or a Path")
+    if name.endswith(os.sep) or (os.altsep and name.endswith(os.altsep)):
+        raise ArgumentError("path", repr(name)[:200], "the name of a file, not of a folder")
+    return os.path.abspath(name)
+
+
+def _refuse_unless_one_of(name: str, value: object, wanted: tuple[str, ...]) -> None:
+    if value not in wanted:
+        raise ArgumentError(name, repr(value)[:80], " or ".join(map(repr, wanted)))
+
+
+def _copy_of(error: CheckpointError) -> CheckpointError:
+    # Each waiting thread raises an error of its own, since a traceback belongs to one thread.
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    return copy

@@ -1,0 +1,178 @@
+"""One writer for each log: a lock on the file among processes, one shared entry within a process.
+
+``flock`` on the log itself, never ``lockf``, whose lock any close of the file in this process
+would drop. A second open of the same log in this process would lock itself out, so all handles of
+a process share one locked descriptor, in ``_held``. Which of them may write is not decided by the
+lock but by what they have read (``LogFile.append``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+
+from .._core.line import EMPTY
+from ..errors import RunLockedError
+from . import _fsio
+
+
+class Held:
+    """A log that this process holds the lock of."""
+
+    __slots__ = ("end", "fd", "identity", "mutex", "position", "ready", "users")
+
+    def __init__(self, fd: int, identity: tuple[int, int]) -> None:
+        self.fd = fd
+        self.identity = identity
+        self.mutex = threading.RLock()
+        self.users = 0
+        self.ready = False  # mended if need be, synced, and the two below known
+        self.end = 0
+        self.position = EMPTY
+
+
+_held: dict[tuple[int, int], Held] = {}
+_registry = threading.Lock()
+
+
+def hold(path: str) -> Held:
+    """Return the locked log at *path*, made if it is not there; RunLockedError if it is taken."""
+    while True:
+        fd = _fsio.open_append(path)
+        try:
+            identity = _fsio.identity(fd)
+            with _registry:
+                held = _held.get(identity)
+                if held is None and _lock(fd):
+                    # Whoever held it before may have put another file in its place meanwhile.
+                    if _fsio.identity_at(path) != identity:
+                        continue
+                    held = _held[identity] = Held(fd, identity)
+                    fd = -1
+                if held is not None:
+                    held.users += 1
+                    return held
+        finally:
+            if fd >= 0:
+                _fsio.close(fd)
+        if _fsio.identity_at(path) == identity:
+            raise RunLockedError(path, _pid_of_holder(identity))
+
+
+def adopt(fd: int) -> Held:
+    """Hold a file just made, before it gets the name by which others could find it."""
+    identity = _fsio.identity(fd)
+    with _registry:
+        _lock(fd)
+        held = _held[identity] = Held(fd, identity)
+        held.users = 1
+    return held
+
+
+def release(held: Held) -> None:
+    """Give up one use of *held*; the last one unlocks the log."""
+    with _registry:
+        held.users -= 1
+        if held.users == 0:
+            _drop(held)
+
+
+def abandon(held: Held) -> None:
+    """Unlock *held* for all who use it: its file is no longer to be written through it."""
+    with _registry:
+        held.ready = False
+        if held.fd >= 0:
+            _drop(held)
+
+
+def is_current(held: Held) -> bool:
+    return held.fd >= 0
+
+
+def _drop(held: Held) -> None:
+    if _held.get(held.identity) is held:
+        del _held[held.identity]
+    fd, held.fd = held.fd, -1
+    if fd >= 0:
+        _unlock(fd)
+        _fsio.close(fd)
+
+
+def _forget_in_child() -> None:
+    # The child closes its copies, or a child that outlives a killed parent would keep the parent's
+    # runs locked. It never unlocks: that would take the lock from the parent.
+    global _registry  # noqa: PLW0603 - another thread of the parent may have held it at the fork
+    _registry = threading.Lock()
+    for held in _held.values():
+        _fsio.close(held.fd)
+        held.fd = -1
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)
+
+
+if sys.platform == "win32":
+    # A byte far behind the end of any log, since a locked byte cannot be read by others.
+    _LOCKED_BYTE = 2**62
+
+    def _lock(fd: int) -> bool:
+        import msvcrt
+
+        os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EDEADLK):
+                return False
+            raise
+        return True
+
+    def _unlock(fd: int) -> None:
+        import msvcrt
+
+        os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+        except OSError:
+            pass  # closing it unlocks as well
+
+else:
+
+    def _lock(fd: int) -> bool:
+        import fcntl
+
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _unlock(fd: int) -> None:
+        import fcntl
+
+        # Said, not left to close: a child forked past Python's hooks still has a copy of fd.
+        try:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        except OSError:
+            pass
+
+
+def _pid_of_holder(identity: tuple[int, int]) -> int | None:
+    """Return the process that holds the flock, where the system tells it (Linux)."""
+    device, inode = identity
+    try:
+        with open("/proc/locks", encoding="ascii") as locks:
+            lines = locks.read().splitlines()
+    except (OSError, ValueError):
+        return None
+    wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
+    for line in lines:
+        # 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1312 0 EOF
+        words = line.split()
+        if len(words) > 5 and words[1] == "FLOCK" and words[5] == wanted and int(words[4]) > 0:
+            return int(words[4])
+    return None

@@ -1,0 +1,87 @@
+"""Put another content in a log's place in one step: a crash leaves the old one or the new one."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+
+from .._core.line import EMPTY, Position, body_of, mark_of, seal
+from .._core.scan import Entry, turn_of
+from ..errors import RecoveryWarning
+from . import _fsio, _lock
+
+_ENOUGH_BYTES = 1024 * 1024
+
+
+def keep_only(path: str, held: _lock.Held, entries: Iterable[Entry]) -> _lock.Held:
+    """Replace the log with *entries*, chained anew; the old file keeps its bytes and gets a name.
+
+    Returns the new log, held and ready; *held* is given up.
+    """
+    temporary = _temporary(path)
+    new = _lock.adopt(_fsio.open_new(temporary))
+    aside = ""
+    try:
+        for payload, position in _resealed(entries):
+            _fsio.write_all(new.fd, payload)
+            new.end, new.position = new.end + len(payload), position
+        _fsio.sync(new.fd)
+        aside = _set_aside(path)
+        _fsio.rename(temporary, path)
+    except BaseException:
+        _lock.abandon(new)
+        for name in (temporary, aside):
+            _fsio.remove_if_there(name)
+        raise
+    _lock.abandon(held)
+    _fsio.sync_names(path)
+    new.ready = True
+    warnings.warn(
+        f"{path!r} was damaged. It now holds the records that could be kept, up to record"
+        f" {new.position.seq}; the file as it was is {aside!r}.",
+        RecoveryWarning,
+        stacklevel=7,
+    )
+    return new
+
+
+def remove_leftover(path: str) -> None:
+    """Remove what a crash in the middle of a replacement left; the caller holds the lock."""
+    _fsio.remove_if_there(_temporary(path))
+
+
+def _temporary(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.rewrite")
+
+
+def _set_aside(path: str) -> str:
+    number = 1
+    while True:
+        aside = f"{path}.damaged-{number}"
+        try:
+            _fsio.link(path, aside)
+        except FileExistsError:
+            number += 1
+        else:
+            return aside
+
+
+def _resealed(entries: Iterable[Entry]) -> Iterator[tuple[bytes, Position]]:
+    position = EMPTY
+    lines: list[bytes] = []
+    size = 0
+    for entry in entries:
+        if entry.plain is None:
+            line, mark = seal(body_of(entry.line), entry.seq, position.mark)
+        else:
+            line, mark = entry.line + b"\n", mark_of(entry.line)
+        position = Position(entry.seq, mark, turn_of(entry))
+        lines.append(line)
+        size += len(line)
+        if size >= _ENOUGH_BYTES:
+            yield b"".join(lines), position
+            lines, size = [], 0
+    if lines:
+        yield b"".join(lines), position
