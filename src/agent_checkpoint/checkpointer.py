@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -96,6 +97,7 @@ class Checkpointer:
 
     @property
     def path(self) -> str:
+        """The log's absolute path."""
         return self._log.path
 
     def save(
@@ -139,15 +141,17 @@ class Checkpointer:
     def at(self, turn: int | None = None, *, seq: int | None = None) -> Record:
         """Return the newest record of *turn*, or the record *seq*."""
         if (turn is None) == (seq is None):
-            raise ArgumentError("turn or seq", "given both or neither", "given, one of the two")
+            raise ArgumentError("turn and seq", "given both, or neither", "given one of the two")
+        name, number, number_of = ("turn", turn, turn_of) if seq is None else ("seq", seq, _seq_of)
+        if type(number) is not int:
+            raise ArgumentError(name, repr(number)[:80], "a whole number")
         found = None
         for entry in self._log.entries():
-            if (entry.seq == seq) if turn is None else (turn_of(entry) == turn):
+            if number_of(entry) == number:
                 found = entry
-        if found is not None:
-            return self._record(found)
-        name, number = ("seq", seq) if turn is None else ("turn", turn)
-        raise RecordNotFoundError(self.path, name, number or 0)
+        if found is None:
+            raise RecordNotFoundError(self.path, name, number)
+        return self._record(found)
 
     def verify(self) -> Report:
         """Read every byte of the log and report what it holds; nothing is changed."""
@@ -174,7 +178,8 @@ class Checkpointer:
         self.close()
 
     def __del__(self) -> None:
-        if not self._closed:
+        # At the interpreter's end the system unlocks, and imports no longer work.
+        if not self._closed and not sys.is_finalizing():
             self.close()
 
     def __repr__(self) -> str:
@@ -233,20 +238,13 @@ class Checkpointer:
             if self._closed:
                 raise ClosedError(self.path)
             position = self._seen = self._log.take(self._seen)
-            seq, mark, turn = position
-            lines: list[bytes] = []
-            for item in items:
-                turn = item.turn = turn + 1 if item.wanted_turn is None else item.wanted_turn
-                seq += 1
-                item.seq = seq
-                item.ts = time.time()
-                line, mark = seal(body(turn, item.ts, item.data, item.meta), seq, mark)
-                lines.append(line)
-            batch = Batch(b"".join(lines), Position(seq, mark, turn))
-            self._seen = self._log.append(batch, after=position, durable=self._durable)
+            batch = _lines_of(items, position)
+            if batch.payload:
+                self._seen = self._log.append(batch, after=position, durable=self._durable)
         except CheckpointError as error:
+            # Each waiting thread raises an error of its own: a traceback belongs to one thread.
             for item in items:
-                item.error = error if item is items[0] else _copy_of(error)
+                item.error = item.error or _copy_of(error)
         for item in items:
             item.done = True
 
@@ -302,6 +300,26 @@ class _Queue:
         self.gate.acquire()
 
 
+def _seq_of(entry: Entry) -> int:
+    return entry.seq
+
+
+def _lines_of(items: list[_Item], after: Position) -> Batch:
+    """Number *items* as the records behind *after* and return their lines."""
+    seq, mark, turn = after
+    lines: list[bytes] = []
+    for item in items:
+        item.turn = turn + 1 if item.wanted_turn is None else item.wanted_turn
+        if item.turn > MAX_TURN:
+            item.error = ArgumentError("turn", str(item.turn), f"at most {MAX_TURN}")
+            continue
+        seq, turn = seq + 1, item.turn
+        item.seq, item.ts = seq, time.time()
+        line, mark = seal(body(turn, item.ts, item.data, item.meta), seq, mark)
+        lines.append(line)
+    return Batch(b"".join(lines), Position(seq, mark, turn))
+
+
 def _path_of(path: str | os.PathLike[str]) -> str:
     name = os.fspath(path)
     if not isinstance(name, str) or not name or "\0" in name:
@@ -317,7 +335,6 @@ def _refuse_unless_one_of(name: str, value: object, wanted: tuple[str, ...]) -> 
 
 
 def _copy_of(error: CheckpointError) -> CheckpointError:
-    # Each waiting thread raises an error of its own, since a traceback belongs to one thread.
     copy = type(error)(*error.args)
     copy.__cause__ = error.__cause__
     return copy

@@ -52,9 +52,7 @@ class UnstorableError(ArgumentError):
         self.args = (path, value, reason, way_out)
 
     def __str__(self) -> str:
-        return (
-            f"{self.path} is {self.value}: {self.reason}. Nothing was written. {self.way_out}"
-        )
+        return f"{self.path} is {self.value}: {self.reason}. Nothing was written. {self.way_out}"
 
 
 class RecordTooLargeError(ArgumentError):

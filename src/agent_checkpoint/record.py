@@ -17,6 +17,8 @@ class Record:
     ts: float
     meta: dict[str, Any]
     seq: int
+    _data: Any
+    _json: bytes
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ write NaN, which no strict parser reads; here each of these is an error that nam
 from __future__ import annotations
 
 import json
-import re
+import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +25,6 @@ _HUGE = 10**MAX_DIGITS
 _LEAVES = frozenset((str, int, float, bool, type(None)))
 _ALL_LEAVES = _LEAVES.issuperset
 _ALL_STR = frozenset((str,)).issuperset
-_NAME = re.compile(r"[^\W\d]\w*\Z")
 
 # Older interpreters have no limit of their own, and a program may have lifted it.
 _digit_limit: Callable[[], int] = getattr(sys, "get_int_max_str_digits", lambda: 0)
@@ -45,11 +44,10 @@ def encode(value: Any, name: str) -> bytes:
     except RuntimeError as error:
         raise _changing(name) from error
     try:
-        for problem in _problems(value, name):
-            raise problem
+        problem = _first_problem(value, name)
     except RuntimeError as error:
         raise _changing(name) from error
-    raise _changing(name)
+    raise problem or _changing(name)
 
 
 def decode(text: bytes) -> Any:
@@ -65,14 +63,11 @@ def _is_plain(value: Any) -> bool:
 
     Leaves are looked at in C, a container at a time: a message of ten strings costs one step.
     """
-    leaf = type(value)
-    if leaf in _LEAVES:
-        return leaf is not int or _digit_limit() == MAX_DIGITS or -_HUGE < value < _HUGE
     check_digits = _digit_limit() != MAX_DIGITS
     stack: list[Iterator[Any]] = [iter((value,))]
     while stack:
         for item in stack[-1]:
-            kind = type(item)
+            kind: type[Any] = type(item)  # pyright: ignore[reportUnknownVariableType]
             if kind is dict:
                 if not _ALL_STR(map(type, item)):
                     return False
@@ -95,8 +90,8 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-def _problems(value: Any, name: str) -> Iterator[ArgumentError]:
-    """Walk *value* in order and yield an error for each thing that JSON cannot hold."""
+def _first_problem(value: Any, name: str) -> ArgumentError | None:
+    """Walk *value* in order and return an error for the first thing that JSON cannot hold."""
     stack: list[tuple[Iterator[tuple[str, Any]], int]] = [(iter(((name, value),)), 0)]
     above: set[int] = set()
     while stack:
@@ -104,31 +99,30 @@ def _problems(value: Any, name: str) -> Iterator[ArgumentError]:
         for path, item in children:
             problem = _leaf_problem(path, item)
             if problem is not None:
-                yield problem
-            elif type(item) in (dict, list):
+                return problem
+            if type(item) in (dict, list):
                 if id(item) in above:
-                    yield UnstorableError(
+                    return UnstorableError(
                         path, "a container that contains itself", "JSON has no cycles",
                         "Save the parts, or a copy without the way back.",
                     )  # fmt: skip
-                    continue
                 if len(stack) > MAX_DEPTH:
-                    yield UnstorableError(
+                    return UnstorableError(
                         _shorten(path), f"nested more than {MAX_DEPTH} levels deep",
                         "JSON parsers give up on such depth", "Flatten it.",
                     )  # fmt: skip
-                    return
                 above.add(id(item))
                 stack.append((_children(path, item), id(item)))
                 break
         else:
             stack.pop()
             above.discard(owner)
+    return None
 
 
 def _children(path: str, item: Any) -> Iterator[tuple[str, Any]]:
     if type(item) is list:
-        for index, child in enumerate(item):
+        for index, child in enumerate(item):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
             yield f"{path}[{index}]", child
     else:
         for key, child in item.items():
@@ -136,7 +130,7 @@ def _children(path: str, item: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _leaf_problem(path: str, item: Any) -> UnstorableError | None:
-    kind = type(item)
+    kind: type[Any] = type(item)  # pyright: ignore[reportUnknownVariableType]
     if kind is dict:
         for key in item:
             if type(key) is not str:
@@ -151,7 +145,7 @@ def _leaf_problem(path: str, item: Any) -> UnstorableError | None:
         if not _is_unicode(item):
             return _surrogate(_shorten(path), f"the str {_show(item)}")
     elif kind is float:
-        if item != item or item in (float("inf"), float("-inf")):
+        if not math.isfinite(item):
             return UnstorableError(
                 _shorten(path), f"the float {item!r}", "JSON has no such number",
                 "Save None, or the str 'nan'.",
@@ -207,4 +201,5 @@ def _shorten(path: str) -> str:
 
 
 def _type_name(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"

@@ -16,7 +16,7 @@ it has the published members and no other: people and other programs write such 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from zlib import crc32
 
 from .codec import decode
@@ -67,11 +67,11 @@ class Position(NamedTuple):
 EMPTY = Position(0, START, 0)
 
 
-class NotARecord(ValueError):  # noqa: N818 - a reason, turned into an error by those who know where
-    """These bytes are not a record; ``str()`` says why."""
+class NotARecord(ValueError):
+    """These bytes are not a record; ``str()`` says why. Those who know where make it an error."""
 
 
-class NewerVersion(Exception):  # noqa: N818
+class NewerVersion(Exception):
     """The line's sum is of a version that this release does not know."""
 
     def __init__(self, version: int) -> None:
@@ -198,7 +198,7 @@ def _members(line: bytes) -> dict[str, Any]:
         raise NotARecord(_why_no_json(line, error)) from None
     if type(members) is not dict:
         raise NotARecord("it is JSON, but not an object")
-    return members
+    return cast("dict[str, Any]", members)
 
 
 def _why_no_json(line: bytes, error: ValueError) -> str:

@@ -98,7 +98,7 @@ def pieces(chunks: Iterable[bytes], offset: int = 0) -> Iterator[Piece]:
     length = 0
     too_long = nuls_only = False
 
-    def join(last: bytes, terminated: bool) -> Piece:
+    def join(last: bytes, *, terminated: bool) -> Piece:
         total = length + len(last)
         if too_long:
             return Piece(offset, total, None, terminated, nuls_only and not last.strip(b"\0"))
@@ -108,7 +108,7 @@ def pieces(chunks: Iterable[bytes], offset: int = 0) -> Iterator[Piece]:
         lines = chunk.split(b"\n")
         last = lines.pop()
         for line in lines:
-            piece = join(line, True)
+            piece = join(line, terminated=True)
             yield piece
             offset += piece.length + 1
             if parts or too_long:
@@ -120,7 +120,7 @@ def pieces(chunks: Iterable[bytes], offset: int = 0) -> Iterator[Piece]:
                 nuls_only = (nuls_only or not too_long) and not any(p.strip(b"\0") for p in parts)
                 parts, too_long = [], True
     if length:
-        yield join(b"", False)
+        yield join(b"", terminated=False)
 
 
 class Scan:

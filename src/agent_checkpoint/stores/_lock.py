@@ -116,12 +116,12 @@ if hasattr(os, "register_at_fork"):
 
 
 if sys.platform == "win32":
+    import msvcrt
+
     # A byte far behind the end of any log, since a locked byte cannot be read by others.
     _LOCKED_BYTE = 2**62
 
     def _lock(fd: int) -> bool:
-        import msvcrt
-
         os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
@@ -132,8 +132,6 @@ if sys.platform == "win32":
         return True
 
     def _unlock(fd: int) -> None:
-        import msvcrt
-
         os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
         try:
             msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
@@ -141,10 +139,9 @@ if sys.platform == "win32":
             pass  # closing it unlocks as well
 
 else:
+    import fcntl
 
     def _lock(fd: int) -> bool:
-        import fcntl
-
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -152,8 +149,6 @@ else:
         return True
 
     def _unlock(fd: int) -> None:
-        import fcntl
-
         # Said, not left to close: a child forked past Python's hooks still has a copy of fd.
         try:
             fcntl.flock(fd, fcntl.LOCK_UN)

@@ -127,6 +127,7 @@ class LogFile:
             _fsio.close(fd)
 
     def error_in(self, entry: Entry, reason: str) -> CorruptLogError:
+        """Return the error for a line that proved itself and yet is no record."""
         return CorruptLogError(self.path, entry.start, entry.seq, reason)
 
     def error_of(self, damage: Damage) -> CheckpointError:
@@ -166,9 +167,7 @@ class LogFile:
             return None
         self._refuse_what_no_mode_mends(fd, scan.damage)
         kept = good if self._recover == "prefix" else survivors(_fsio.chunks(fd))
-        last = None
-        for last in self._entries_of(fd, kept[-1:]):
-            pass
+        last = next(self._entries_of(fd, kept[-1:]), None)
         view = _view(last, None)
         return view._replace(damage=scan.damage, kept=kept)
 
@@ -319,7 +318,7 @@ class LogFile:
 
     def _fence(self, now: Position, seen: Position) -> Position:
         # An interrupt can hit between the write and the return: then the newest record is ours.
-        if now == seen or now == self._attempt:
+        if now in (seen, self._attempt):
             return now
         if now.seq > seen.seq:
             raise ConflictError(self.path, seen.seq, now.seq)
