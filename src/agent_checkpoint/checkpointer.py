@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ._core.codec import decode, encode
 from ._core.line import EMPTY, MAX_LINE_BYTES, MAX_TURN, NotARecord, Position, body, seal
 from ._core.scan import Damage, Entry, Torn, turn_of
+from ._shared_write import SharedWrite
 from .errors import (
     ArgumentError,
     CheckpointError,
@@ -82,13 +82,10 @@ class Checkpointer:
         self._durable = durability == "sync"
         self._readonly = readonly
         self._log = LogFile(_path_of(path), recover)
-        self._pid = os.getpid()
 
-        self._mutex = threading.Lock()  # of the three below
-        self._busy = False  # a thread is writing
-        self._next: _Queue | None = None  # the saves it will not write: the next one's
-        self._seen = EMPTY
-
+        self._writes = SharedWrite(self._log.path, self._commit)
+        self._seen = EMPTY  # the newest record that this handle has read or written
+        self._tried: tuple[Position, list[_Item]] = EMPTY, []
         self._closed = False
         try:
             self._seen = self._log.look().position
@@ -115,7 +112,7 @@ class Checkpointer:
         if len(data_json) + len(meta_json) > MAX_LINE_BYTES - 256:
             raise RecordTooLargeError(len(data_json) + len(meta_json), MAX_LINE_BYTES - 256)
         item = _Item(data_json, meta_json, turn)
-        self._write(item)
+        self._writes.run(item)
         if item.error is not None:
             raise item.error
         tags = dict(self._tags) if meta is None else decode(meta_json)
@@ -185,51 +182,6 @@ class Checkpointer:
     def __repr__(self) -> str:
         return f"Checkpointer({self.path!r})"
 
-    # -- writing: whoever comes first writes for all who come meanwhile ---------------------
-
-    def _write(self, item: _Item) -> None:
-        """Return when *item* is written, by this thread or by another, or has its error.
-
-        Saves that arrive while a thread is writing form a queue behind one gate. When the writer
-        is done it opens the gate; the first through it writes the whole queue with one sync, and
-        those behind it find their own item done.
-        """
-        with self._mutex:
-            queue = None
-            if not self._busy:
-                self._busy = True
-            else:
-                queue = self._next = self._next or _Queue()
-                queue.items.append(item)
-        if queue is None:
-            items = [item]
-        else:
-            queue.gate.acquire()
-            if item.done:
-                queue.gate.release()
-                return
-            with self._mutex:
-                if self._next is queue:
-                    self._next = None
-            items = [other for other in queue.items if not other.done]
-        try:
-            self._commit(items)
-        except BaseException:
-            # An interrupt hits one thread; the others' saves are written by the next of them.
-            item.done = True
-            raise
-        finally:
-            if queue is not None and not all(other.done for other in items):
-                queue.gate.release()
-            else:
-                with self._mutex:
-                    following = self._next
-                    self._busy = following is not None
-                if following is not None:
-                    following.gate.release()
-                if queue is not None:
-                    queue.gate.release()
-
     def _commit(self, items: list[_Item]) -> None:
         """Write *items* as consecutive records, in one append."""
         try:
@@ -237,9 +189,17 @@ class Checkpointer:
                 raise ReadOnlyError(self.path)
             if self._closed:
                 raise ClosedError(self.path)
-            position = self._seen = self._log.take(self._seen)
+            before = self._seen
+            position = self._seen = self._log.take(before)
+            tried, tried_items = self._tried
+            if position == tried != before:
+                # An interrupt ended the last append when its records were in the log already.
+                for item in tried_items:
+                    item.done = True
+                items = [item for item in items if not item.done]
             batch = _lines_of(items, position)
             if batch.payload:
+                self._tried = batch.position, items
                 self._seen = self._log.append(batch, after=position, durable=self._durable)
         except CheckpointError as error:
             # Each waiting thread raises an error of its own: a traceback belongs to one thread.
@@ -247,14 +207,12 @@ class Checkpointer:
                 item.error = item.error or _copy_of(error)
         for item in items:
             item.done = True
+        self._tried = EMPTY, []
 
     def _saw(self, before: Position, position: Position) -> None:
         """Note that the log was read up to *position*, unless it was written to meanwhile."""
-        if position == before or os.getpid() != self._pid:
-            return
-        with self._mutex:
-            if self._seen is before and not self._busy:
-                self._seen = position
+        if self._seen is before:
+            self._seen = position
 
     def _joined(self, meta: dict[str, Any]) -> bytes:
         if type(meta) is not dict:
@@ -287,17 +245,6 @@ class _Item:
         self.ts = 0.0
         self.done = False
         self.error: CheckpointError | None = None
-
-
-class _Queue:
-    """Saves that arrived while another was being written, and the gate they wait at."""
-
-    __slots__ = ("gate", "items")
-
-    def __init__(self) -> None:
-        self.items: list[_Item] = []
-        self.gate = threading.Lock()
-        self.gate.acquire()
 
 
 def _seq_of(entry: Entry) -> int:

@@ -10,6 +10,7 @@ CheckpointError
 │   ├── ClosedError                   it was closed
 │   ├── ReadOnlyError                 it was opened with readonly=True
 │   ├── ForkedError                   it belongs to the process that opened it
+│   ├── ReentrantSaveError            it is in the middle of a save, in this thread
 │   └── PoisonedError                 a sync failed, and its word is not taken again
 ├── RunLockedError                    another process holds the run
 ├── ConflictError                     the log has grown since this handle read it
@@ -129,6 +130,17 @@ class ForkedError(HandleError):
             f"this handle on {self.path!r} was opened by process {self.opened_by}; this is its"
             f" forked child {self.pid}. Nothing was written. Give the child a log of its own, or"
             " open this one in the child after the parent has closed it."
+        )
+
+
+class ReentrantSaveError(HandleError):
+    """A signal handler called ``save()`` in the middle of a ``save()`` of the same thread."""
+
+    def __str__(self) -> str:
+        return (
+            f"this thread is in the middle of a save to {self.path!r}, which a signal handler"
+            " interrupted. Nothing of the handler's save was written; the other one goes on when"
+            " the handler returns. Let the handler set a flag, and save when the loop sees it."
         )
 
 

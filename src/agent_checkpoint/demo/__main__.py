@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None, *, agent: Sequence[str] = AGENT
         _complain(f"interrupted, and the agent killed. The turns so far are in {log}")
         return _INTERRUPTED
     except BrokenPipeError:
+        # The interpreter flushes stdout once more on its way out and would complain then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _NO_READER
 
 

@@ -24,7 +24,9 @@ class ModelGoneError(ConnectionError):
 def call_model(messages: Sequence[Message]) -> Message:
     """Send *messages* to the model and return its answer, ready to append to them."""
     try:
-        print(json.dumps(messages), flush=True)
+        # Not print(): the interpreter would try again, on its way out, what did not get through.
+        with open(sys.stdout.fileno(), "wb", closefd=False) as model:
+            model.write(json.dumps(messages).encode() + b"\n")
     except BrokenPipeError as error:
         raise ModelGoneError from error
     answer: Message = {"role": "assistant", "content": ""}

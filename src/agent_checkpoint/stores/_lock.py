@@ -19,84 +19,90 @@ from . import _fsio
 
 
 class Held:
-    """A log that this process holds the lock of."""
+    """A log whose lock this process has or is about to have, with its descriptor.
 
-    __slots__ = ("end", "fd", "identity", "mutex", "position", "ready", "users")
+    An interrupt (Ctrl-C) can end any line here. So the entry comes before the lock and outlives it,
+    both are taken and given up in steps that can be done again, and users are a set.
+    """
 
-    def __init__(self, fd: int, identity: tuple[int, int]) -> None:
+    __slots__ = ("end", "fd", "identity", "is_locked", "mutex", "position", "ready", "users")
+
+    def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.identity = identity
+        self.is_locked = False
         self.mutex = threading.RLock()
-        self.users = 0
+        self.users: set[int] = set()
         self.ready = False  # mended if need be, synced, and the two below known
         self.end = 0
         self.position = EMPTY
+        self.identity = _fsio.identity(fd)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            _fsio.close(self.fd)
 
 
+# Reentrant: the garbage collector may close a forgotten handle in the middle of opening another.
+_registry = threading.RLock()
 _held: dict[tuple[int, int], Held] = {}
-_registry = threading.Lock()
 
 
-def hold(path: str) -> Held:
+def hold(path: str, user: int) -> Held:
     """Return the locked log at *path*, made if it is not there; RunLockedError if it is taken."""
     while True:
-        fd = _fsio.open_append(path)
-        try:
-            identity = _fsio.identity(fd)
-            with _registry:
-                held = _held.get(identity)
-                if held is None and _lock(fd):
-                    # Whoever held it before may have put another file in its place meanwhile.
-                    if _fsio.identity_at(path) != identity:
-                        continue
-                    held = _held[identity] = Held(fd, identity)
-                    fd = -1
-                if held is not None:
-                    held.users += 1
-                    return held
-        finally:
-            if fd >= 0:
-                _fsio.close(fd)
+        opened = Held(_fsio.open_append(path))
+        identity = opened.identity
+        with _registry:
+            held = _held.setdefault(identity, opened)
+            if not held.is_locked:
+                if not _lock(held.fd):
+                    _drop(held)
+                # Whoever held it before may have put another file in its place meanwhile.
+                elif _fsio.identity_at(path) != identity:
+                    _drop(held)
+                    continue
+                else:
+                    held.is_locked = True
+            if held.is_locked:
+                held.users.add(user)
+                return held
         if _fsio.identity_at(path) == identity:
             raise RunLockedError(path, _pid_of_holder(identity))
 
 
-def adopt(fd: int) -> Held:
+def adopt(fd: int, user: int) -> Held:
     """Hold a file just made, before it gets the name by which others could find it."""
-    identity = _fsio.identity(fd)
+    held = Held(fd)
     with _registry:
-        _lock(fd)
-        held = _held[identity] = Held(fd, identity)
-        held.users = 1
+        _held[held.identity] = held
+        held.is_locked = _lock(fd)
+        held.users.add(user)
     return held
 
 
-def release(held: Held) -> None:
-    """Give up one use of *held*; the last one unlocks the log."""
-    with _registry:
-        held.users -= 1
-        if held.users == 0:
+def release(held: Held, user: int) -> None:
+    """Give up a use of *held*; the last one unlocks the log."""
+    with held.mutex, _registry:  # not in the middle of a write of another thread
+        held.users.discard(user)
+        if not held.users:
             _drop(held)
 
 
 def abandon(held: Held) -> None:
     """Unlock *held* for all who use it: its file is no longer to be written through it."""
     with _registry:
-        held.ready = False
-        if held.fd >= 0:
-            _drop(held)
-
-
-def is_current(held: Held) -> bool:
-    return held.fd >= 0
+        _drop(held)
 
 
 def _drop(held: Held) -> None:
-    if _held.get(held.identity) is held:
-        del _held[held.identity]
-    fd, held.fd = held.fd, -1
+    held.ready = held.is_locked = False
+    fd = held.fd
     if fd >= 0:
         _unlock(fd)
+    if _held.get(held.identity) is held:
+        del _held[held.identity]
+    held.fd = -1
+    if fd >= 0:
         _fsio.close(fd)
 
 
@@ -104,10 +110,11 @@ def _forget_in_child() -> None:
     # The child closes its copies, or a child that outlives a killed parent would keep the parent's
     # runs locked. It never unlocks: that would take the lock from the parent.
     global _registry  # noqa: PLW0603 - another thread of the parent may have held it at the fork
-    _registry = threading.Lock()
+    _registry = threading.RLock()
     for held in _held.values():
         _fsio.close(held.fd)
         held.fd = -1
+        held.is_locked = False
     _held.clear()
 
 

@@ -14,13 +14,13 @@ from . import _fsio, _lock
 _ENOUGH_BYTES = 1024 * 1024
 
 
-def keep_only(path: str, held: _lock.Held, entries: Iterable[Entry]) -> _lock.Held:
+def keep_only(path: str, held: _lock.Held, entries: Iterable[Entry], user: int) -> _lock.Held:
     """Replace the log with *entries*, chained anew; the old file keeps its bytes and gets a name.
 
     Returns the new log, held and ready; *held* is given up.
     """
     temporary = _temporary(path)
-    new = _lock.adopt(_fsio.open_new(temporary))
+    new = _lock.adopt(_fsio.open_new(temporary), user)
     aside = ""
     try:
         for payload, position in _resealed(entries):

@@ -25,6 +25,7 @@ from .._core.scan import (
 )
 from ..errors import (
     CheckpointError,
+    ClosedError,
     ConflictError,
     CorruptLogError,
     ForkedError,
@@ -213,7 +214,7 @@ class LogFile:
         """Take the lock, making the file if it is not there; RunLockedError if it is taken."""
         self._refuse_forked()
         if self._held is not None:
-            if _lock.is_current(self._held):
+            if self._held.is_locked:
                 return self._held
             self.release()
         self._refuse_wrong_kind()
@@ -221,7 +222,7 @@ class LogFile:
             if seen.seq and _fsio.identity_at(self.path) is None:
                 raise LogReplacedError(self.path, seen.seq, 0, "deleted")
             _fsio.make_folders(os.path.dirname(self.path))
-            self._held = _lock.hold(self.path)
+            self._held = _lock.hold(self.path, id(self))
         except OSError as error:
             raise self._refused("open", error) from error
         return self._held
@@ -236,12 +237,12 @@ class LogFile:
         while True:
             held = self.hold(seen)
             with held.mutex:
-                if not _lock.is_current(held):
+                if not held.is_locked:
                     continue  # another handle of this process gave it up meanwhile
                 try:
-                    if held.ready:
-                        self._refuse_strangers(held)
+                    if held.ready and self._is_untouched(held):
                         return self._fence(held.position, seen)
+                    held.ready = False
                     return self._make_ready(held, seen)
                 except OSError as error:
                     raise self._refused("look after", error) from error
@@ -256,7 +257,7 @@ class LogFile:
         """
         held = self._held
         if held is None:
-            raise ConflictError(self.path, after.seq, after.seq)
+            raise ClosedError(self.path)
         with held.mutex:
             self._fence(held.position, after)
             end = held.end
@@ -270,9 +271,9 @@ class LogFile:
                 held.end, held.position = end + len(batch.payload), batch.position
             except BaseException as error:
                 # The caller sees an error, so the records must not turn up later.
+                held.ready = False
                 is_cut = self._cut_back(held, end, durable=durable)
                 if not isinstance(error, OSError):
-                    _lock.abandon(held)
                     raise
                 if is_cut and not written:
                     raise self._refused("write to", error) from error
@@ -288,14 +289,14 @@ class LogFile:
         """Let go of the lock, if this process has it."""
         held, self._held = self._held, None
         if held is not None and os.getpid() == self._pid:
-            _lock.release(held)
+            _lock.release(held, id(self))
 
     def _make_ready(self, held: _lock.Held, seen: Position) -> Position:
         view = self._look(held.fd)
         self._fence(view.position, seen)
         if view.kept is not None:
             kept = self._entries_of(held.fd, view.kept)
-            self._held = _rewrite.keep_only(self.path, held, kept)
+            self._held = _rewrite.keep_only(self.path, held, kept, id(self))
             self._attempt = self._held.position
             return self._held.position
         _rewrite.remove_leftover(self.path)
@@ -322,26 +323,16 @@ class LogFile:
             return now
         if now.seq > seen.seq:
             raise ConflictError(self.path, seen.seq, now.seq)
-        raise LogReplacedError(self.path, seen.seq, now.seq, "cut back or replaced")
+        raise LogReplacedError(self.path, seen.seq, now.seq, "cut short, or its content replaced,")
 
-    def _refuse_strangers(self, held: _lock.Held) -> None:
-        """Raise if the file was touched by those who do not ask for the lock."""
+    def _is_untouched(self, held: _lock.Held) -> bool:
+        """Tell whether the log ends where this process left it; raise if it is not at its path."""
         here = _fsio.identity_at(self.path)
-        size = _fsio.size(held.fd)
-        if here == held.identity and size == held.end:
-            return
-        seq = held.position.seq
-        _lock.abandon(held)
-        if here is None:
-            raise LogReplacedError(self.path, seq, 0, "deleted")
         if here != held.identity:
-            raise LogReplacedError(self.path, seq, 0, "replaced by another file")
-        if size < held.end:
-            raise LogReplacedError(self.path, seq, 0, f"cut to {size} bytes")
-        now = self.look().position.seq
-        if now > seq:
-            raise ConflictError(self.path, seq, now)
-        raise LogReplacedError(self.path, seq, now, "written to by another program")
+            _lock.abandon(held)
+            what = "deleted" if here is None else "replaced by another file"
+            raise LogReplacedError(self.path, held.position.seq, 0, what)
+        return _fsio.size(held.fd) == held.end
 
     def _cut_back(self, held: _lock.Held, end: int, *, durable: bool) -> bool:
         try:

@@ -1,0 +1,92 @@
+"""Saves of several threads that meet share one write.
+
+Those who come while a thread is writing queue behind a lock, the gate. The first through it waits
+for the writer, closes the queue and writes all of it at once; those behind it find their own item
+done. (One gate for all: if each thread had a lock of its own, all of them would ask for the
+interpreter lock at the same moment.)
+
+An interrupt (Ctrl-C) can end any of these lines. So every lock is taken by ``with``, nothing is
+handed from thread to thread, and whoever finds its item not done writes it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from .errors import ReentrantSaveError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+class Item(Protocol):
+    """What is to be written; the commit sets ``done``, whether it succeeds or not."""
+
+    done: bool
+
+
+ItemT = TypeVar("ItemT", bound=Item)
+
+
+class SharedWrite(Generic[ItemT]):
+    """Calls *commit* with the items that wait, from one thread at a time."""
+
+    def __init__(self, name: str, commit: Callable[[list[ItemT]], None]) -> None:
+        self._name = name
+        self._commit = commit
+        # All locks are reentrant: a signal handler may save in the middle of a save.
+        self._mutex = threading.RLock()  # of the queue that is open
+        self._queue: _Queue[ItemT] = _Queue()
+        self._writing = threading.RLock()
+        self._writer: FrameType | None = None
+
+    def run(self, item: ItemT) -> None:
+        """Return when *item* has been committed, by this thread or by another."""
+        try:
+            with self._mutex:
+                queue = self._queue
+                queue.items.append(item)
+            with queue.gate:
+                if not item.done:
+                    with self._writing:
+                        self._write(queue)
+        except BaseException:
+            item.done = True  # The caller sees an error, so it must not be written later.
+            raise
+
+    def _write(self, queue: _Queue[ItemT]) -> None:
+        if self._writer is not None and _is_running(self._writer):
+            raise ReentrantSaveError(self._name)
+        self._writer = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+        try:
+            with self._mutex:
+                if self._queue is queue:
+                    self._queue = _Queue()
+            items = [item for item in queue.items if not item.done]
+            if items:
+                self._commit(items)
+        finally:
+            self._writer = None
+
+
+class _Queue(Generic[ItemT]):
+    """Items that wait for the writer before them, and the gate they wait at."""
+
+    __slots__ = ("gate", "items")
+
+    def __init__(self) -> None:
+        self.items: list[ItemT] = []
+        self.gate = threading.RLock()
+
+
+def _is_running(frame: FrameType) -> bool:
+    """Tell whether *frame* is on the stack of this thread: an interrupt may have ended it."""
+    caller: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+    while caller is not None:
+        if caller is frame:
+            return True
+        caller = caller.f_back
+    return False
