@@ -192,7 +192,7 @@ class Checkpointer:
             before = self._seen
             position = self._seen = self._log.take(before)
             tried, tried_items = self._tried
-            if position == tried != before:
+            if position == tried:
                 # An interrupt ended the last append when its records were in the log already.
                 for item in tried_items:
                     item.done = True
