@@ -5,10 +5,15 @@ alone would turn a tuple into a list, the key 1 into "1" and an enum into its va
 write NaN, which no strict parser reads; here each of these is an error that names the place.
 """
 
+# Values of any type are this module's business.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,8 +28,7 @@ MAX_DIGITS = 4300
 
 _HUGE = 10**MAX_DIGITS
 _LEAVES = frozenset((str, int, float, bool, type(None)))
-_ALL_LEAVES = _LEAVES.issuperset
-_ALL_STR = frozenset((str,)).issuperset
+_MANY_DIGITS = re.compile(f"[0-9]{{{MAX_DIGITS + 1}}}")
 
 # Older interpreters have no limit of their own, and a program may have lifted it.
 _digit_limit: Callable[[], int] = getattr(sys, "get_int_max_str_digits", lambda: 0)
@@ -37,17 +41,23 @@ _dumps = json.JSONEncoder(
 def encode(value: Any, name: str) -> bytes:
     """Return *value* as JSON in UTF-8, or raise an error with the path of what it cannot hold."""
     try:
-        if _is_plain(value):
-            return _dumps(value).encode()
+        if _is_plain(value, 1):
+            text = _dumps(value)
+            if _digit_limit() == MAX_DIGITS or not _MANY_DIGITS.search(text):
+                return text.encode()
     except (ValueError, RecursionError):
         pass  # NaN, a lone surrogate, a huge integer: the slow search below names it.
     except RuntimeError as error:
         raise _changing(name) from error
     try:
         problem = _first_problem(value, name)
-    except RuntimeError as error:
+        if problem is None:
+            return _dumps(value).encode()
+    except RecursionError:
+        problem = _too_deep(name, "nested deeper than what is left of this program's stack")
+    except (ValueError, RuntimeError) as error:
         raise _changing(name) from error
-    raise problem or _changing(name)
+    raise problem
 
 
 def decode(text: bytes) -> Any:
@@ -58,36 +68,36 @@ def decode(text: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, depth: int) -> bool:
     """Tell whether *value* is built of JSON's own types, no subclass among them, and not too deep.
 
-    Leaves are looked at in C, a container at a time: a message of ten strings costs one step.
+    Each save pays for this walk. It says no too often where the stack is nearly used up, never yes.
     """
-    check_digits = _digit_limit() != MAX_DIGITS
-    stack: list[Iterator[Any]] = [iter((value,))]
-    while stack:
-        for item in stack[-1]:
-            kind: type[Any] = type(item)  # pyright: ignore[reportUnknownVariableType]
-            if kind is dict:
-                if not _ALL_STR(map(type, item)):
-                    return False
-                children = item.values()
-            elif kind is list:
-                children = item
-            elif kind in _LEAVES:
-                if check_digits and kind is int and not -_HUGE < item < _HUGE:
-                    return False
+    if type(value) is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                return False
+            kind: type[Any] = type(item)
+            if kind is str:
                 continue
-            else:
+            if kind is dict or kind is list:
+                if depth == MAX_DEPTH or not _is_plain(item, depth + 1):
+                    return False
+            elif kind not in _LEAVES:
                 return False
-            if len(stack) > MAX_DEPTH:
+        return True
+    if type(value) is list:
+        for item in value:
+            kind = type(item)
+            if kind is str:
+                continue
+            if kind is dict or kind is list:
+                if depth == MAX_DEPTH or not _is_plain(item, depth + 1):
+                    return False
+            elif kind not in _LEAVES:
                 return False
-            if check_digits or not _ALL_LEAVES(map(type, children)):
-                stack.append(iter(children))
-                break
-        else:
-            stack.pop()
-    return True
+        return True
+    return type(value) in _LEAVES
 
 
 def _first_problem(value: Any, name: str) -> ArgumentError | None:
@@ -107,10 +117,7 @@ def _first_problem(value: Any, name: str) -> ArgumentError | None:
                         "Save the parts, or a copy without the way back.",
                     )  # fmt: skip
                 if len(stack) > MAX_DEPTH:
-                    return UnstorableError(
-                        _shorten(path), f"nested more than {MAX_DEPTH} levels deep",
-                        "JSON parsers give up on such depth", "Flatten it.",
-                    )  # fmt: skip
+                    return _too_deep(path, f"nested more than {MAX_DEPTH} levels deep")
                 above.add(id(item))
                 stack.append((_children(path, item), id(item)))
                 break
@@ -122,7 +129,7 @@ def _first_problem(value: Any, name: str) -> ArgumentError | None:
 
 def _children(path: str, item: Any) -> Iterator[tuple[str, Any]]:
     if type(item) is list:
-        for index, child in enumerate(item):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        for index, child in enumerate(item):
             yield f"{path}[{index}]", child
     else:
         for key, child in item.items():
@@ -130,7 +137,7 @@ def _children(path: str, item: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _leaf_problem(path: str, item: Any) -> UnstorableError | None:
-    kind: type[Any] = type(item)  # pyright: ignore[reportUnknownVariableType]
+    kind: type[Any] = type(item)
     if kind is dict:
         for key in item:
             if type(key) is not str:
@@ -176,6 +183,12 @@ def _surrogate(path: str, value: str) -> UnstorableError:
     return UnstorableError(
         path, value, "it holds half of a character (a lone surrogate), which is not Unicode text",
         "Clean it with text.encode('utf-8', 'replace').decode().",
+    )  # fmt: skip
+
+
+def _too_deep(path: str, what: str) -> UnstorableError:
+    return UnstorableError(
+        _shorten(path), what, "JSON parsers give up on such depth", "Flatten it.",
     )  # fmt: skip
 
 

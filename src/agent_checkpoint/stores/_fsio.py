@@ -73,12 +73,18 @@ def identity(fd: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def identity_at(path: str) -> tuple[int, int] | None:
+def at(path: str) -> tuple[tuple[int, int], int] | None:
+    """Return the identity and the size of what stands at *path*, if anything does."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return status.st_dev, status.st_ino
+    return (status.st_dev, status.st_ino), status.st_size
+
+
+def identity_at(path: str) -> tuple[int, int] | None:
+    found = at(path)
+    return found and found[0]
 
 
 def size(fd: int) -> int:

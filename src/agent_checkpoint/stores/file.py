@@ -327,12 +327,14 @@ class LogFile:
 
     def _is_untouched(self, held: _lock.Held) -> bool:
         """Tell whether the log ends where this process left it; raise if it is not at its path."""
-        here = _fsio.identity_at(self.path)
-        if here != held.identity:
+        here = _fsio.at(self.path)
+        if here == (held.identity, held.end):
+            return True
+        if here is None or here[0] != held.identity:
             _lock.abandon(held)
             what = "deleted" if here is None else "replaced by another file"
             raise LogReplacedError(self.path, held.position.seq, 0, what)
-        return _fsio.size(held.fd) == held.end
+        return False
 
     def _cut_back(self, held: _lock.Held, end: int, *, durable: bool) -> bool:
         try:
