@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._core.codec import decode, encode
+from ._core.codec import decode, encode, show
 from ._core.line import EMPTY, MAX_LINE_BYTES, MAX_TURN, NotARecord, Position, body, seal
 from ._core.scan import Damage, Entry, Torn, turn_of
 from ._shared_write import SharedWrite
@@ -75,7 +75,7 @@ class Checkpointer:
         for name, value in (("label", label), ("run_id", run_id)):
             if value is not None:
                 if not isinstance(value, str):
-                    raise ArgumentError(name, repr(value), "a str or None")
+                    raise ArgumentError(name, show(value), "a str or None")
                 tags[name] = value
         self._tags = tags
         self._tags_json = encode(tags, "meta")
@@ -106,7 +106,7 @@ class Checkpointer:
         UnknownOutcomeError, which says so.
         """
         if turn is not None and (type(turn) is not int or not 0 <= turn <= MAX_TURN):
-            raise ArgumentError("turn", repr(turn)[:80], f"a whole number from 0 to {MAX_TURN}")
+            raise ArgumentError("turn", show(turn), f"a whole number from 0 to {MAX_TURN}")
         data_json = encode(data, "data")
         meta_json = self._tags_json if meta is None else self._joined(meta)
         if len(data_json) + len(meta_json) > MAX_LINE_BYTES - 256:
@@ -141,7 +141,7 @@ class Checkpointer:
             raise ArgumentError("turn and seq", "given both, or neither", "given one of the two")
         name, number, number_of = ("turn", turn, turn_of) if seq is None else ("seq", seq, _seq_of)
         if type(number) is not int:
-            raise ArgumentError(name, repr(number)[:80], "a whole number")
+            raise ArgumentError(name, show(number), "a whole number")
         found = None
         for entry in self._log.entries():
             if number_of(entry) == number:
@@ -216,7 +216,7 @@ class Checkpointer:
 
     def _joined(self, meta: dict[str, Any]) -> bytes:
         if type(meta) is not dict:
-            raise ArgumentError("meta", f"a {type(meta).__name__}", "a dict or None")
+            raise ArgumentError("meta", show(meta), "a dict or None")
         taken = RESERVED_META.intersection(meta)
         if taken:
             raise ArgumentError(
@@ -269,16 +269,24 @@ def _lines_of(items: list[_Item], after: Position) -> Batch:
 
 def _path_of(path: str | os.PathLike[str]) -> str:
     name = os.fspath(path)
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise ArgumentError("path", repr(name)[:200], "the name of a file, as a str or a Path")
+    if not isinstance(name, str) or not name or "\0" in name or not _is_a_name(name):
+        raise ArgumentError("path", show(name), "the name of a file, as a str or a Path")
     if name.endswith(os.sep) or (os.altsep and name.endswith(os.altsep)):
-        raise ArgumentError("path", repr(name)[:200], "the name of a file, not of a folder")
+        raise ArgumentError("path", show(name), "the name of a file, not of a folder")
     return os.path.abspath(name)
+
+
+def _is_a_name(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except UnicodeError:
+        return False
+    return True
 
 
 def _refuse_unless_one_of(name: str, value: object, wanted: tuple[str, ...]) -> None:
     if value not in wanted:
-        raise ArgumentError(name, repr(value)[:80], " or ".join(map(repr, wanted)))
+        raise ArgumentError(name, show(value), " or ".join(map(repr, wanted)))
 
 
 def _copy_of(error: CheckpointError) -> CheckpointError:

@@ -15,6 +15,7 @@ import json
 import math
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,8 +27,8 @@ MAX_DEPTH = 500
 # Python itself refuses to read longer integers back (sys.set_int_max_str_digits).
 MAX_DIGITS = 4300
 
-_HUGE = 10**MAX_DIGITS
 _LEAVES = frozenset((str, int, float, bool, type(None)))
+_SHOWN = frozenset((*_LEAVES, bytes))
 _MANY_DIGITS = re.compile(f"[0-9]{{{MAX_DIGITS + 1}}}")
 
 # Older interpreters have no limit of their own, and a program may have lifted it.
@@ -52,9 +53,9 @@ def encode(value: Any, name: str) -> bytes:
     try:
         problem = _first_problem(value, name)
         if problem is None:
-            return _dumps(value).encode()
+            return str(_with_a_fresh_stack(_dumps, value)).encode()
     except RecursionError:
-        problem = _too_deep(name, "nested deeper than what is left of this program's stack")
+        problem = _too_deep(name, "nested deeper than sys.getrecursionlimit() lets it be written")
     except (ValueError, RuntimeError) as error:
         raise _changing(name) from error
     raise problem
@@ -62,10 +63,50 @@ def encode(value: Any, name: str) -> bytes:
 
 def decode(text: bytes) -> Any:
     """Return the value of JSON *text*; what is not JSON in UTF-8 raises ValueError."""
+    line = text.decode()
     try:
-        return json.loads(text.decode())
+        return json.loads(line)
+    except RecursionError:
+        pass
+    try:
+        return _with_a_fresh_stack(json.loads, line)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _with_a_fresh_stack(function: Callable[[Any], Any], argument: Any) -> Any:
+    """Call *function* where the caller's own depth does not count against the recursion limit."""
+    outcome: list[Any] = []
+
+    def call() -> None:
+        try:
+            outcome[:] = [function(argument), None]
+        except BaseException as error:
+            outcome[:] = [None, error]
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    if outcome[1] is not None:
+        raise outcome[1]
+    return outcome[0]
+
+
+def show(value: object) -> str:
+    """Return *value* as an error may name it: short, ASCII, and without calling its own code."""
+    if type(value) not in _SHOWN:
+        return f"a {type_name(type(value))}"
+    try:
+        shown = ascii(value)
+    except ValueError:
+        return "an int of too many digits to be shown"
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def type_name(kind: type) -> str:
+    """Return the name of a class, with its module unless it is built in."""
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
 
 
 def _is_plain(value: Any, depth: int) -> bool:
@@ -142,15 +183,15 @@ def _leaf_problem(path: str, item: Any) -> UnstorableError | None:
         for key in item:
             if type(key) is not str:
                 return UnstorableError(
-                    _shorten(path), f"a dict with the key {_show(key)}",
+                    _shorten(path), f"a dict with the key {show(key)}",
                     "JSON keys are strings, and the key would come back as another one",
                     "Use str keys, or save a list of pairs.",
                 )  # fmt: skip
             if not _is_unicode(key):
-                return _surrogate(_shorten(path), f"a dict with the key {_show(key)}")
+                return _surrogate(_shorten(path), f"a dict with the key {show(key)}")
     elif kind is str:
         if not _is_unicode(item):
-            return _surrogate(_shorten(path), f"the str {_show(item)}")
+            return _surrogate(_shorten(path), f"the str {show(item)}")
     elif kind is float:
         if not math.isfinite(item):
             return UnstorableError(
@@ -158,14 +199,15 @@ def _leaf_problem(path: str, item: Any) -> UnstorableError | None:
                 "Save None, or the str 'nan'.",
             )  # fmt: skip
     elif kind is int:
-        if not -_HUGE < item < _HUGE:
+        digits = min(_digit_limit() or MAX_DIGITS, MAX_DIGITS)
+        if not -(10**digits) < item < 10**digits:
             return UnstorableError(
-                _shorten(path), f"an int of more than {MAX_DIGITS} digits",
+                _shorten(path), f"an int of more than {digits} digits",
                 "Python refuses to read it back", "Save it as a str in hexadecimal: hex(n).",
             )  # fmt: skip
     elif kind not in _LEAVES and kind is not list:
         return UnstorableError(
-            _shorten(path), f"of type {_type_name(kind)}", "JSON has no such type",
+            _shorten(path), f"of type {type_name(kind)}", "JSON has no such type",
             _WAYS_OUT.get(kind, "Convert it to dict, list, str, int, float, bool or None."),
         )  # fmt: skip
     return None
@@ -204,15 +246,5 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _show(value: object) -> str:
-    shown = ascii(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
 def _shorten(path: str) -> str:
     return path if len(path) <= 400 else f"{path[:200]}...{path[-200:]}"
-
-
-def _type_name(kind: type) -> str:
-    name = kind.__qualname__
-    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"

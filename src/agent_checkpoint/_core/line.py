@@ -31,6 +31,8 @@ _SUM = re.compile(
     rb',"sum":"([0-9]{1,9}):([0-9]{1,18}):([0-9]{1,12}):([0-9a-f]{8}):([0-9a-f]{8})"\}'
 )
 _NEWER = re.compile(rb',"sum":"([0-9]{1,9}):[^"\\]*"\}\Z')
+_BEFORE_A_VALUE = (b":", b",", b"[")
+_BEHIND_A_VALUE = (b",", b"]", b"}")
 _SUM_SPAN = 96  # no sum of this version is longer
 _MEMBERS = frozenset(("turn", "ts", "data", "meta"))
 MAX_TURN = 2**53 - 1
@@ -122,9 +124,36 @@ def prove(buf: bytes, start: int, end: int) -> Seal | None:
 
 
 def _refuse_newer(buf: bytes, start: int, end: int) -> None:
-    found = _NEWER.search(buf[max(start, end - 4096) : end])
-    if found is not None and int(found[1]) > VERSION:
-        raise NewerVersion(int(found[1]))
+    version = newer_version_of(buf[max(start, end - 4096) : end])
+    if version:
+        raise NewerVersion(version)
+
+
+def newer_version_of(line: bytes) -> int:
+    """Return the version of a line's sum if it is a newer one, else 0."""
+    found = _NEWER.search(line)
+    version = int(found[1]) if found else 0
+    return version if version > VERSION else 0
+
+
+def is_whole(line: bytes) -> bool:
+    """Tell whether *line* proves itself."""
+    try:
+        return prove(line, 0, len(line)) is not None
+    except NewerVersion:
+        return False
+
+
+def is_end_of_first(line: bytes) -> bool:
+    """Tell whether *line* ends as the first line of a log does, whatever it begins with."""
+    found = _SUM.fullmatch(line, max(0, line.rfind(_SUM_KEY)))
+    return found is not None and found[4] == START
+
+
+def _is_inside_another(buf: bytes, start: int, end: int) -> bool:
+    # A line follows a newline, and JSON never puts a value where a newline may be damaged: the
+    # member or element before it ends in one of these, or the one behind it begins with one.
+    return buf[start - 1 : start] in _BEFORE_A_VALUE or buf[end : end + 1] in _BEHIND_A_VALUE
 
 
 def proven_in(buf: bytes) -> list[Seal]:
@@ -132,12 +161,12 @@ def proven_in(buf: bytes) -> list[Seal]:
 
     Searched by length and sum, not by newlines, since a newline may be what was damaged. A record
     that lies *inside* another as part of its data (an agent that keeps a log of logs) is not a line
-    of this log: it follows a colon, a comma or a bracket.
+    of this log: it has a colon, a comma or a bracket on either side.
     """
     seals: list[Seal] = []
     for found in _SUM.finditer(buf):
         start = found.start() - int(found[3])
-        if start < 0 or buf[start - 1 : start] in (b":", b",", b"["):
+        if start < 0 or _is_inside_another(buf, start, found.end()):
             continue
         if int(found[1]) == VERSION:
             seal = prove(buf, start, found.end())
@@ -160,7 +189,7 @@ def last_proven_in(buf: bytes) -> Seal | None:
         start = key - int(found[3])
         if start < 0:
             return None
-        if buf[start - 1 : start] in (b":", b",", b"["):
+        if _is_inside_another(buf, start, found.end()):
             continue
         seal = prove(buf, start, found.end())
         if seal is not None:

@@ -26,9 +26,12 @@ from .line import (
     NewerVersion,
     NotARecord,
     Seal,
+    is_end_of_first,
+    is_whole,
     last_proven_in,
     mark_before,
     mark_of,
+    newer_version_of,
     prove,
     proven_in,
     read_plain,
@@ -37,7 +40,6 @@ from .line import (
 
 _HEAD = b'{"turn":'
 _TURN = re.compile(rb'\{"turn":([0-9]{1,16}),')
-_CONTROL = re.compile(rb"[\x01-\x08\x0b-\x1f]")
 _BLANK = b" \t\r"
 
 
@@ -239,10 +241,9 @@ def _damage_in(piece: Piece, reason: str, *, is_first: bool) -> str:
     line = piece.line
     if line is None:
         return "" if piece.nuls_only else f"a line longer than {MAX_LINE_BYTES} bytes"
-    try:
-        if proven_in(line):
-            return reason if is_first else f"{reason}; whole records stand behind it"
-    except NewerVersion:
+    if proven_in(line):
+        return reason if is_first else f"{reason}; whole records stand behind it"
+    if newer_version_of(line):
         return reason
     if not piece.terminated:
         return reason if _is_whole_json_without_sum(line) else ""
@@ -263,7 +264,7 @@ def _has_lost_bytes(line: bytes) -> bool:
     at = line.index(0)
     for bit in range(8):
         mended = line[:at] + bytes((1 << bit,)) + line[at + 1 :]
-        if prove(mended, 0, len(mended)) is not None:
+        if is_whole(mended):
             return False
     return True
 
@@ -284,11 +285,12 @@ def _begins_like_a_log(piece: Piece) -> bool:
     line = piece.line
     if line is None:
         return piece.nuls_only
-    start = line[: len(_HEAD)].rstrip(b"\0")
-    if start:
-        return _HEAD.startswith(start)
-    lost = len(line) - len(line.lstrip(b"\0"))
-    return lost == len(line) or (lost % 512 == 0 and not _CONTROL.search(line[:65536]))
+    if line.startswith(_HEAD) or not line.strip(b"\0"):
+        return True
+    if line.startswith(b"\0"):
+        # Its first sectors were lost. Other files begin with NULs too; none ends like a log.
+        return is_end_of_first(line)
+    return not piece.terminated and _HEAD.startswith(line.rstrip(b"\0"))
 
 
 class Tail(NamedTuple):
@@ -319,7 +321,7 @@ def tail(buf: bytes, base: int) -> Tail | None:
         # The usual remains of a crash are judged here; a stranger's line is Scan's business.
         if rest.rstrip(_BLANK).endswith(b"}") or not all(map(_has_lost_bytes, lines)):
             return None
-        if not rest and not lines:
+        if not lines and not rest.strip(_BLANK):
             return None
         torn = Torn(base + end, len(buf) - end, buf[end : end + 80].split(b"\n")[0])
     last = Entry(
@@ -339,8 +341,12 @@ class Survivor(NamedTuple):
 
 
 def survivors(chunks: Iterable[bytes]) -> list[Survivor]:
-    """Return every record that is whole, in the order of their seqs, each once."""
-    found: list[Survivor] = []
+    """Return every record that is whole, in the order of their seqs, each once.
+
+    A line of a newer format raises NewerVersion: what it holds is not for this release to judge.
+    """
+    sealed: dict[int, Survivor] = {}
+    plain: list[Survivor] = []
     seq = 0
     for piece in pieces(chunks):
         if piece.line is None:
@@ -348,20 +354,32 @@ def survivors(chunks: Iterable[bytes]) -> list[Survivor]:
         seals = proven_in(piece.line)
         for seal in seals:
             seq = seal.seq
-            found.append(Survivor(seq, piece.offset + seal.start, piece.offset + seal.end, True))
+            start, end = piece.offset + seal.start, piece.offset + seal.end
+            sealed.setdefault(seq, Survivor(seq, start, end, True))
         if not seals and piece.line.strip(_BLANK):
+            version = newer_version_of(piece.line)
+            if version:
+                raise NewerVersion(version)
             try:
                 read_plain(piece.line)
             except NotARecord:
                 continue
             seq += 1
-            found.append(Survivor(seq, piece.offset, piece.offset + piece.length, False))
-    found.sort(key=lambda s: (s.seq, s.start))
-    kept: list[Survivor] = []
-    for survivor in found:
-        if not kept or survivor.seq > kept[-1].seq:
-            kept.append(survivor)
-    return kept
+            plain.append(Survivor(seq, piece.offset, piece.offset + piece.length, False))
+    return _in_order(sealed, plain)
+
+
+def _in_order(sealed: dict[int, Survivor], plain: list[Survivor]) -> list[Survivor]:
+    """Put lines without a sum where they stood, or behind all others where there is no room."""
+    kept = dict(sealed)
+    homeless: list[Survivor] = []
+    for survivor in plain:
+        if kept.setdefault(survivor.seq, survivor) is not survivor:
+            homeless.append(survivor)
+    ordered = [kept[seq] for seq in sorted(kept)]
+    for survivor in homeless:
+        ordered.append(survivor._replace(seq=ordered[-1].seq + 1))
+    return ordered
 
 
 def entry_of(survivor: Survivor, line: bytes) -> Entry:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator
+from zlib import crc32
 
 from .._core.line import EMPTY, Position, body_of, mark_of, seal
 from .._core.scan import Entry, turn_of
-from ..errors import RecoveryWarning
 from . import _fsio, _lock
 
 _ENOUGH_BYTES = 1024 * 1024
+_LONGEST_NAME = 220
 
 
-def keep_only(path: str, held: _lock.Held, entries: Iterable[Entry], user: int) -> _lock.Held:
+def keep_only(
+    path: str, held: _lock.Held, entries: Iterable[Entry], user: int
+) -> tuple[_lock.Held, str]:
     """Replace the log with *entries*, chained anew; the old file keeps its bytes and gets a name.
 
-    Returns the new log, held and ready; *held* is given up.
+    Returns the new log, held and ready, and that name; *held* is given up.
     """
     temporary = _temporary(path)
     new = _lock.adopt(_fsio.open_new(temporary), user)
@@ -37,13 +39,7 @@ def keep_only(path: str, held: _lock.Held, entries: Iterable[Entry], user: int) 
     _lock.abandon(held)
     _fsio.sync_names(path)
     new.ready = True
-    warnings.warn(
-        f"{path!r} was damaged. It now holds the records that could be kept, up to record"
-        f" {new.position.seq}; the file as it was is {aside!r}.",
-        RecoveryWarning,
-        stacklevel=7,
-    )
-    return new
+    return new, aside
 
 
 def remove_leftover(path: str) -> None:
@@ -53,13 +49,22 @@ def remove_leftover(path: str) -> None:
 
 def _temporary(path: str) -> str:
     folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.rewrite")
+    return os.path.join(folder, f".{_shortened(name)}.rewrite")
+
+
+def _shortened(name: str) -> str:
+    """Return *name* with room for what is put around it: names have 255 bytes at the most."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= _LONGEST_NAME:
+        return name
+    return os.fsdecode(encoded[:_LONGEST_NAME]) + f"-{crc32(encoded):08x}"
 
 
 def _set_aside(path: str) -> str:
+    folder, name = os.path.split(path)
     number = 1
     while True:
-        aside = f"{path}.damaged-{number}"
+        aside = os.path.join(folder, f"{_shortened(name)}.damaged-{number}")
         try:
             _fsio.link(path, aside)
         except FileExistsError:

@@ -7,7 +7,6 @@ Reading takes no lock and changes nothing. Writing goes ``take`` (lock, look, me
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -34,11 +33,13 @@ from ..errors import (
     NotALogError,
     PathError,
     PoisonedError,
+    RecoveryWarning,
     StorageError,
     TornTailWarning,
     UnknownOutcomeError,
 )
 from . import _fsio, _lock, _rewrite
+from ._warning import warn_caller
 
 _TAIL_BYTES = 64 * 1024
 _LONGEST_TAIL = 64 * 1024 * 1024
@@ -182,7 +183,7 @@ class LogFile:
         return self.error_of(damage)
 
     def _refuse_what_no_mode_mends(self, fd: int, damage: Damage) -> None:
-        if damage.newer or (damage.not_a_log and not self._has_records(fd)):
+        if damage.newer or (not self._has_records(fd) and damage.not_a_log):
             raise self.error_of(damage)
 
     def _has_records(self, fd: int) -> bool:
@@ -240,7 +241,7 @@ class LogFile:
                 if not held.is_locked:
                     continue  # another handle of this process gave it up meanwhile
                 try:
-                    if held.ready and self._is_untouched(held):
+                    if held.ready and _fsio.at(self.path) == (held.identity, held.end):
                         return self._fence(held.position, seen)
                     held.ready = False
                     return self._make_ready(held, seen)
@@ -292,17 +293,21 @@ class LogFile:
             _lock.release(held, id(self))
 
     def _make_ready(self, held: _lock.Held, seen: Position) -> Position:
+        self._refuse_if_moved(held, seen)
         view = self._look(held.fd)
         self._fence(view.position, seen)
         if view.kept is not None:
             kept = self._entries_of(held.fd, view.kept)
-            self._held = _rewrite.keep_only(self.path, held, kept, id(self))
-            self._attempt = self._held.position
-            return self._held.position
+            self._held, aside = _rewrite.keep_only(self.path, held, kept, id(self))
+            position = self._attempt = self._held.position
+            warn_caller(_recovered_words(self.path, position.seq, aside), RecoveryWarning)
+            return position
         _rewrite.remove_leftover(self.path)
         if view.torn is not None:
             _fsio.truncate(held.fd, view.end)
-        if view.last is not None and not view.last.terminated:
+        size = _fsio.size(held.fd)
+        if size and _fsio.read(held.fd, size - 1, size) != b"\n":
+            # A record, or white space, that wants its newline.
             _fsio.write_all(held.fd, b"\n")
         try:
             # What the log holds may so far be in the system's memory only, and so may its name.
@@ -314,7 +319,7 @@ class LogFile:
         held.end, held.position = _fsio.size(held.fd), view.position
         held.ready = True
         if view.torn is not None:
-            warnings.warn(_torn_words(self.path, view.torn), TornTailWarning, stacklevel=6)
+            warn_caller(_torn_words(self.path, view.torn), TornTailWarning)
         return view.position
 
     def _fence(self, now: Position, seen: Position) -> Position:
@@ -325,16 +330,12 @@ class LogFile:
             raise ConflictError(self.path, seen.seq, now.seq)
         raise LogReplacedError(self.path, seen.seq, now.seq, "cut short, or its content replaced,")
 
-    def _is_untouched(self, held: _lock.Held) -> bool:
-        """Tell whether the log ends where this process left it; raise if it is not at its path."""
-        here = _fsio.at(self.path)
-        if here == (held.identity, held.end):
-            return True
-        if here is None or here[0] != held.identity:
+    def _refuse_if_moved(self, held: _lock.Held, seen: Position) -> None:
+        here = _fsio.identity_at(self.path)
+        if here != held.identity:
             _lock.abandon(held)
             what = "deleted" if here is None else "replaced by another file"
-            raise LogReplacedError(self.path, held.position.seq, 0, what)
-        return False
+            raise LogReplacedError(self.path, seen.seq, 0, what)
 
     def _cut_back(self, held: _lock.Held, end: int, *, durable: bool) -> bool:
         try:
@@ -369,4 +370,11 @@ def _torn_words(path: str, torn: Torn) -> str:
         f"{path!r} ended in {torn.length} bytes of a record that a crash cut short, from byte"
         f" {torn.offset} on; they were never acknowledged, and were dropped. They began with"
         f" {torn.beginning[:60]!r}. Every record before them is whole."
+    )
+
+
+def _recovered_words(path: str, seq: int, aside: str) -> str:
+    return (
+        f"{path!r} was damaged. It now holds the records that could be kept, up to record {seq};"
+        f" the file as it was is {aside!r}."
     )
