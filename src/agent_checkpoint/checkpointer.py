@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._core.codec import decode, encode, show
+from ._core.codec import decode, encode, show, type_name
 from ._core.line import EMPTY, MAX_LINE_BYTES, MAX_TURN, NotARecord, Position, body, seal
 from ._core.scan import Damage, Entry, Torn, turn_of
 from ._shared_write import SharedWrite
@@ -216,7 +216,7 @@ class Checkpointer:
 
     def _joined(self, meta: dict[str, Any]) -> bytes:
         if type(meta) is not dict:
-            raise ArgumentError("meta", show(meta), "a dict or None")
+            raise ArgumentError("meta", f"a {type_name(type(meta))}", "a dict or None")
         taken = RESERVED_META.intersection(meta)
         if taken:
             raise ArgumentError(

@@ -31,6 +31,7 @@ _SUM = re.compile(
     rb',"sum":"([0-9]{1,9}):([0-9]{1,18}):([0-9]{1,12}):([0-9a-f]{8}):([0-9a-f]{8})"\}'
 )
 _NEWER = re.compile(rb',"sum":"([0-9]{1,9}):[^"\\]*"\}\Z')
+_END_OF_SUM = re.compile(rb'[,"sum:0-9a-f]{0,60}"?\}')
 _BEFORE_A_VALUE = (b":", b",", b"[")
 _BEHIND_A_VALUE = (b",", b"]", b"}")
 _SUM_SPAN = 96  # no sum of this version is longer
@@ -145,9 +146,11 @@ def is_whole(line: bytes) -> bool:
 
 
 def is_end_of_first(line: bytes) -> bool:
-    """Tell whether *line* ends as the first line of a log does, whatever it begins with."""
+    """Tell whether *line* ends as the first line of a log does, however much of it was lost."""
     found = _SUM.fullmatch(line, max(0, line.rfind(_SUM_KEY)))
-    return found is not None and found[4] == START
+    if found is not None:
+        return found[4] == START
+    return _END_OF_SUM.fullmatch(line.lstrip(b"\0")) is not None
 
 
 def _is_inside_another(buf: bytes, start: int, end: int) -> bool:

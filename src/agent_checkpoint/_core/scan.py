@@ -219,12 +219,13 @@ class Scan:
         while piece is not None:
             why = _damage_in(piece, reason, is_first=piece is first)
             if why:
-                foreign = self.last is None and not _begins_like_a_log(first)
+                foreign = self.last is None and not _begins_like_a_log(first, is_alone=False)
                 self.damage = Damage(first.offset, self.seq + 1, why, not_a_log=foreign)
                 return
             length += piece.length + piece.terminated
             piece = next(self._pieces, None)
-        if self.last is None and not _begins_like_a_log(first):
+        is_alone = length == first.length + first.terminated
+        if self.last is None and not _begins_like_a_log(first, is_alone=is_alone):
             self.damage = Damage(first.offset, 1, reason, not_a_log=True)
             return
         self.torn = Torn(first.offset, length, (first.line or b"")[:80])
@@ -280,16 +281,18 @@ def _is_whole_json_without_sum(line: bytes) -> bool:
     return True
 
 
-def _begins_like_a_log(piece: Piece) -> bool:
-    """Tell whether a file that holds no record can be the first line of a log, torn."""
+def _begins_like_a_log(piece: Piece, *, is_alone: bool) -> bool:
+    """Tell whether a file that holds no record, but *piece* at first, can be a log torn so early."""
     line = piece.line
     if line is None:
-        return piece.nuls_only
-    if line.startswith(_HEAD) or not line.strip(b"\0"):
+        return piece.nuls_only and is_alone
+    if line.startswith(_HEAD):
         return True
+    if not line.strip(b"\0"):
+        return is_alone
     if line.startswith(b"\0"):
         # Its first sectors were lost. Other files begin with NULs too; none ends like a log.
-        return is_end_of_first(line)
+        return piece.terminated and is_end_of_first(line)
     return not piece.terminated and _HEAD.startswith(line.rstrip(b"\0"))
 
 
@@ -320,6 +323,8 @@ def tail(buf: bytes, base: int) -> Tail | None:
         *lines, rest = buf[end:].split(b"\n")
         # The usual remains of a crash are judged here; a stranger's line is Scan's business.
         if rest.rstrip(_BLANK).endswith(b"}") or not all(map(_has_lost_bytes, lines)):
+            return None
+        if any(map(newer_version_of, lines)):
             return None
         if not lines and not rest.strip(_BLANK):
             return None
