@@ -32,18 +32,17 @@ ItemT = TypeVar("ItemT", bound=Item)
 
 
 class SharedWrite(Generic[ItemT]):
-    """Calls *commit* with the items that wait, from one thread at a time."""
+    """Commits the items that wait together, from one thread at a time."""
 
-    def __init__(self, name: str, commit: Callable[[list[ItemT]], None]) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._commit = commit
         # All locks are reentrant: a signal handler may save in the middle of a save.
         self._mutex = threading.RLock()  # of the queue that is open
         self._queue: _Queue[ItemT] = _Queue()
         self._writing = threading.RLock()
         self._writer: FrameType | None = None
 
-    def run(self, item: ItemT) -> None:
+    def run(self, item: ItemT, commit: Callable[[list[ItemT]], None]) -> None:
         """Return when *item* has been committed, by this thread or by another."""
         try:
             with self._mutex:
@@ -52,12 +51,12 @@ class SharedWrite(Generic[ItemT]):
             with queue.gate:
                 if not item.done:
                     with self._writing:
-                        self._write(queue)
+                        self._write(queue, commit)
         except BaseException:
             item.done = True  # The caller sees an error, so it must not be written later.
             raise
 
-    def _write(self, queue: _Queue[ItemT]) -> None:
+    def _write(self, queue: _Queue[ItemT], commit: Callable[[list[ItemT]], None]) -> None:
         if self._writer is not None and _is_running(self._writer):
             raise ReentrantSaveError(self._name)
         self._writer = sys._getframe()  # pyright: ignore[reportPrivateUsage]
@@ -67,7 +66,7 @@ class SharedWrite(Generic[ItemT]):
                     self._queue = _Queue()
             items = [item for item in queue.items if not item.done]
             if items:
-                self._commit(items)
+                commit(items)
         finally:
             self._writer = None
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._core.codec import decode, encode, show, type_name
-from ._core.line import EMPTY, MAX_LINE_BYTES, MAX_TURN, NotARecord, Position, body, seal
+from ._core.line import MAX_LINE_BYTES, MAX_TURN, NotARecord, Position, body, seal
 from ._core.scan import Damage, Entry, Torn, turn_of
 from ._shared_write import SharedWrite
 from .errors import (
@@ -83,9 +83,9 @@ class Checkpointer:
         self._readonly = readonly
         self._log = LogFile(_path_of(path), recover)
 
-        self._writes = SharedWrite(self._log.path, self._commit)
-        self._seen = EMPTY  # the newest record that this handle has read or written
-        self._tried: tuple[Position, list[_Item]] = EMPTY, []
+        self._writes: SharedWrite[_Item] = SharedWrite(self._log.path)
+        self._seen: Position | None = None  # up to where this handle has read or written
+        self._tried: tuple[Position | None, list[_Item]] = None, []
         self._closed = False
         try:
             self._seen = self._log.look().position
@@ -105,6 +105,7 @@ class Checkpointer:
         Returns when the record is durable. After an error nothing of it is stored, but for
         UnknownOutcomeError, which says so.
         """
+        self._log.refuse_forked()
         if turn is not None and (type(turn) is not int or not 0 <= turn <= MAX_TURN):
             raise ArgumentError("turn", show(turn), f"a whole number from 0 to {MAX_TURN}")
         data_json = encode(data, "data")
@@ -112,7 +113,7 @@ class Checkpointer:
         if len(data_json) + len(meta_json) > MAX_LINE_BYTES - 256:
             raise RecordTooLargeError(len(data_json) + len(meta_json), MAX_LINE_BYTES - 256)
         item = _Item(data_json, meta_json, turn)
-        self._writes.run(item)
+        self._writes.run(item, self._commit)
         if item.error is not None:
             raise item.error
         tags = dict(self._tags) if meta is None else decode(meta_json)
@@ -157,7 +158,7 @@ class Checkpointer:
     def close(self) -> None:
         """Release the run. What was saved is saved already."""
         self._closed = True
-        self._log.release()
+        self._log.close()
 
     def __enter__(self) -> Checkpointer:
         if self._closed:
@@ -177,7 +178,7 @@ class Checkpointer:
     def __del__(self) -> None:
         # At the interpreter's end the system unlocks, and imports no longer work.
         if not self._closed and not sys.is_finalizing():
-            self.close()
+            self._log.forget()
 
     def __repr__(self) -> str:
         return f"Checkpointer({self.path!r})"
@@ -187,29 +188,43 @@ class Checkpointer:
         try:
             if self._readonly:
                 raise ReadOnlyError(self.path)
-            if self._closed:
-                raise ClosedError(self.path)
-            before = self._seen
-            position = self._seen = self._log.take(before)
-            tried, tried_items = self._tried
-            if position == tried:
-                # An interrupt ended the last append when its records were in the log already.
-                for item in tried_items:
-                    item.done = True
-                items = [item for item in items if not item.done]
-            batch = _lines_of(items, position)
-            if batch.payload:
-                self._tried = batch.position, items
-                self._seen = self._log.append(batch, after=position, durable=self._durable)
+            seen = self._seen
+            self._seen = self._log.append(
+                lambda position: self._lines_of(items, position), seen=seen, durable=self._durable
+            )
         except CheckpointError as error:
             # Each waiting thread raises an error of its own: a traceback belongs to one thread.
             for item in items:
                 item.error = item.error or _copy_of(error)
         for item in items:
             item.done = True
-        self._tried = EMPTY, []
+        self._tried = None, []
 
-    def _saw(self, before: Position, position: Position) -> None:
+    def _lines_of(self, items: list[_Item], position: Position) -> Batch:
+        """Number *items* as the records behind *position* and return their lines."""
+        tried, tried_items = self._tried
+        if position == tried:
+            # An interrupt ended the last append when its records were in the log already.
+            for item in tried_items:
+                item.done = True
+        seq, mark, turn = position
+        lines: list[bytes] = []
+        for item in items:
+            if item.done:
+                continue
+            item.turn = turn + 1 if item.wanted_turn is None else item.wanted_turn
+            if item.turn > MAX_TURN:
+                item.error = ArgumentError("turn", str(item.turn), f"at most {MAX_TURN}")
+                continue
+            seq, turn = seq + 1, item.turn
+            item.seq, item.ts = seq, time.time()
+            line, mark = seal(body(turn, item.ts, item.data, item.meta), seq, mark)
+            lines.append(line)
+        batch = Batch(b"".join(lines), Position(seq, mark, turn))
+        self._tried = batch.position, items
+        return batch
+
+    def _saw(self, before: Position | None, position: Position) -> None:
         """Note that the log was read up to *position*, unless it was written to meanwhile."""
         if self._seen is before:
             self._seen = position
@@ -249,22 +264,6 @@ class _Item:
 
 def _seq_of(entry: Entry) -> int:
     return entry.seq
-
-
-def _lines_of(items: list[_Item], after: Position) -> Batch:
-    """Number *items* as the records behind *after* and return their lines."""
-    seq, mark, turn = after
-    lines: list[bytes] = []
-    for item in items:
-        item.turn = turn + 1 if item.wanted_turn is None else item.wanted_turn
-        if item.turn > MAX_TURN:
-            item.error = ArgumentError("turn", str(item.turn), f"at most {MAX_TURN}")
-            continue
-        seq, turn = seq + 1, item.turn
-        item.seq, item.ts = seq, time.time()
-        line, mark = seal(body(turn, item.ts, item.data, item.meta), seq, mark)
-        lines.append(line)
-    return Batch(b"".join(lines), Position(seq, mark, turn))
 
 
 def _path_of(path: str | os.PathLike[str]) -> str:

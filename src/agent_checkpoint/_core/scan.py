@@ -282,7 +282,7 @@ def _is_whole_json_without_sum(line: bytes) -> bool:
 
 
 def _begins_like_a_log(piece: Piece, *, is_alone: bool) -> bool:
-    """Tell whether a file that holds no record, but *piece* at first, can be a log torn so early."""
+    """Tell whether a file without any record, whose first piece is *piece*, can be a torn log."""
     line = piece.line
     if line is None:
         return piece.nuls_only and is_alone

@@ -26,6 +26,10 @@ _FILE_MODE = 0o600  # a run holds conversations and tool results: it is its owne
 _FOLDER_MODE = 0o700
 
 
+class SyncFailedError(OSError):
+    """The system could not sync, and will say of the next sync that it could."""
+
+
 def kind_of(path: str) -> str:
     """Return "file", "nothing", or in words what stands at *path* instead of a file."""
     try:
@@ -122,12 +126,18 @@ def write_all(fd: int, data: bytes) -> None:
         rest = rest[written:]
 
 
+def sync(fd: int) -> None:
+    """Return when the file's bytes and length are on the disk."""
+    try:
+        _sync(fd)
+    except OSError as error:
+        raise SyncFailedError(error.errno, error.strerror) from error
+
+
 if sys.platform == "darwin":
+    import fcntl
 
-    def sync(fd: int) -> None:
-        """Return when the file's bytes and length are on the disk."""
-        import fcntl
-
+    def _sync(fd: int) -> None:
         # fsync on macOS stops at the drive's cache. Not every file system knows the way past it.
         try:
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
@@ -138,14 +148,12 @@ if sys.platform == "darwin":
 
 elif sys.platform == "win32":
 
-    def sync(fd: int) -> None:
-        """Return when the file's bytes and length are on the disk."""
+    def _sync(fd: int) -> None:
         os.fsync(fd)
 
 else:
 
-    def sync(fd: int) -> None:
-        """Return when the file's bytes and length are on the disk."""
+    def _sync(fd: int) -> None:
         os.fdatasync(fd)
 
 
@@ -163,7 +171,7 @@ def sync_folder(folder: str) -> None:
     except OSError as error:
         # Some network and FUSE file systems cannot sync a folder at all.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
+            raise SyncFailedError(error.errno, error.strerror) from error
     finally:
         close(fd)
 
@@ -177,6 +185,9 @@ def make_folders(folder: str) -> None:
             break
         missing.append(folder)
         folder = parent
+    if missing:
+        # A process that died may have made the folder above, and not have lived to sync its name.
+        sync_name(folder)
     for made in reversed(missing):
         try:
             os.mkdir(made, _FOLDER_MODE)
@@ -193,10 +204,15 @@ def sync_names(path: str) -> None:
     """
     folder = os.path.dirname(path)
     sync_folder(folder)
+    sync_name(folder)
+
+
+def sync_name(folder: str) -> None:
+    """Return when the name of *folder* is on the disk, if it can be one that we made."""
     try:
         sync_folder(os.path.dirname(folder))
     except PermissionError:
-        pass  # A folder that we may not open is not one that we made the log's folder in.
+        pass  # We cannot have made a name in a folder that we may not open.
 
 
 def remove_if_there(path: str) -> None:

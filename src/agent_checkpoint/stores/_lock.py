@@ -43,31 +43,43 @@ class Held:
 
 
 # Reentrant: the garbage collector may close a forgotten handle in the middle of opening another.
+# It is taken inside a log's mutex, never around one.
 _registry = threading.RLock()
 _held: dict[tuple[int, int], Held] = {}
+
+suspects: set[tuple[int, int]] = set()
+"""Files whose sync failed: what the system shows of them may never have reached the disk."""
 
 
 def hold(path: str, user: int) -> Held:
     """Return the locked log at *path*, made if it is not there; RunLockedError if it is taken."""
     while True:
         opened = Held(_fsio.open_append(path))
-        identity = opened.identity
-        with _registry:
-            held = _held.setdefault(identity, opened)
-            if not held.is_locked:
-                if not _lock(held.fd):
-                    _drop(held)
+        try:
+            held = _lock_once(opened, path, user)
+        finally:
+            if not opened.is_locked:
+                _give_up(opened, user)
+        if held is not None:
+            return held
+        if _fsio.identity_at(path) == opened.identity:
+            raise RunLockedError(path, _pid_of_holder(opened.identity))
+
+
+def _lock_once(opened: Held, path: str, user: int) -> Held | None:
+    with _registry:
+        held = _held.setdefault(opened.identity, opened)
+        held.users.add(user)
+        if not held.is_locked:
+            held.is_locked = (
+                _lock(held.fd)
                 # Whoever held it before may have put another file in its place meanwhile.
-                elif _fsio.identity_at(path) != identity:
-                    _drop(held)
-                    continue
-                else:
-                    held.is_locked = True
-            if held.is_locked:
-                held.users.add(user)
-                return held
-        if _fsio.identity_at(path) == identity:
-            raise RunLockedError(path, _pid_of_holder(identity))
+                and _fsio.identity_at(path) == held.identity
+            )
+        if held.is_locked:
+            return held
+        _give_up(held, user)
+        return None
 
 
 def adopt(fd: int, user: int) -> Held:
@@ -75,23 +87,37 @@ def adopt(fd: int, user: int) -> Held:
     held = Held(fd)
     with _registry:
         _held[held.identity] = held
-        held.is_locked = _lock(fd)
         held.users.add(user)
+        held.is_locked = _lock(fd)
     return held
 
 
-def release(held: Held, user: int) -> None:
-    """Give up a use of *held*; the last one unlocks the log."""
-    with held.mutex, _registry:  # not in the middle of a write of another thread
-        held.users.discard(user)
-        if not held.users:
-            _drop(held)
+def release(user: int) -> None:
+    """Give up all that *user* holds, once no write through it goes on; the last one unlocks."""
+    for held in list(_held.values()):
+        if user in held.users:
+            with held.mutex:
+                _give_up(held, user)
+
+
+def forget(user: int) -> None:
+    """Give up all that *user* held, which is no more: nothing is written through it."""
+    for held in list(_held.values()):
+        if user in held.users:
+            _give_up(held, user)
 
 
 def abandon(held: Held) -> None:
     """Unlock *held* for all who use it: its file is no longer to be written through it."""
     with _registry:
         _drop(held)
+
+
+def _give_up(held: Held, user: int) -> None:
+    with _registry:
+        held.users.discard(user)
+        if not held.users:
+            _drop(held)
 
 
 def _drop(held: Held) -> None:

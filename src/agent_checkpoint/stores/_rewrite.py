@@ -14,32 +14,44 @@ _ENOUGH_BYTES = 1024 * 1024
 _LONGEST_NAME = 220
 
 
-def keep_only(
-    path: str, held: _lock.Held, entries: Iterable[Entry], user: int
-) -> tuple[_lock.Held, str]:
-    """Replace the log with *entries*, chained anew; the old file keeps its bytes and gets a name.
-
-    Returns the new log, held and ready, and that name; *held* is given up.
-    """
+def write_anew(path: str, entries: Iterable[Entry], user: int) -> _lock.Held:
+    """Write *entries*, chained anew, to a file beside the log, and return it held and synced."""
     temporary = _temporary(path)
     new = _lock.adopt(_fsio.open_new(temporary), user)
-    aside = ""
     try:
         for payload, position in _resealed(entries):
             _fsio.write_all(new.fd, payload)
             new.end, new.position = new.end + len(payload), position
         _fsio.sync(new.fd)
-        aside = _set_aside(path)
-        _fsio.rename(temporary, path)
     except BaseException:
         _lock.abandon(new)
-        for name in (temporary, aside):
-            _fsio.remove_if_there(name)
+        _fsio.remove_if_there(temporary)
         raise
-    _lock.abandon(held)
-    _fsio.sync_names(path)
-    new.ready = True
-    return new, aside
+    return new
+
+
+def set_aside(path: str) -> str:
+    """Give the log a second name, which its bytes keep when another file takes the first."""
+    folder, name = os.path.split(path)
+    number = 1
+    while True:
+        aside = os.path.join(folder, f"{_shortened(name)}.damaged-{number}")
+        try:
+            _fsio.link(path, aside)
+        except FileExistsError:
+            number += 1
+            continue
+        _fsio.sync_folder(folder)
+        return aside
+
+
+def put_in_place(path: str, new: _lock.Held) -> None:
+    """Let the file written anew take the name of the log."""
+    try:
+        _fsio.rename(_temporary(path), path)
+    except OSError:
+        _lock.abandon(new)
+        raise
 
 
 def remove_leftover(path: str) -> None:
@@ -58,19 +70,6 @@ def _shortened(name: str) -> str:
     if len(encoded) <= _LONGEST_NAME:
         return name
     return os.fsdecode(encoded[:_LONGEST_NAME]) + f"-{crc32(encoded):08x}"
-
-
-def _set_aside(path: str) -> str:
-    folder, name = os.path.split(path)
-    number = 1
-    while True:
-        aside = os.path.join(folder, f"{_shortened(name)}.damaged-{number}")
-        try:
-            _fsio.link(path, aside)
-        except FileExistsError:
-            number += 1
-        else:
-            return aside
 
 
 def _resealed(entries: Iterable[Entry]) -> Iterator[tuple[bytes, Position]]:

@@ -1,13 +1,14 @@
 """A log in a file: read it, hold it, append to it, and leave it whole whatever happens.
 
-Reading takes no lock and changes nothing. Writing goes ``take`` (lock, look, mend), then
-``append``; both refuse a caller who has not seen the newest record.
+Reading takes no lock and changes nothing. The first append locks, looks and mends; each append
+refuses a caller who has not seen the newest record.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .._core.line import EMPTY, VERSION, NewerVersion, Position
@@ -70,7 +71,9 @@ class LogFile:
         self.path = path
         self._recover = recover
         self._pid = os.getpid()
+        self._mutex = threading.RLock()  # of the two below
         self._held: _lock.Held | None = None
+        self._closed = False
         self._poisoned = False
         self._attempt: Position | None = None
         self._refuse_wrong_kind()
@@ -211,131 +214,168 @@ class LogFile:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def hold(self, seen: Position = EMPTY) -> _lock.Held:
+    def refuse_forked(self) -> None:
+        """Raise ForkedError in a forked child of the process that opened this handle."""
+        pid = os.getpid()
+        if pid != self._pid:
+            raise ForkedError(self.path, self._pid, pid)
+
+    def hold(self, seen: Position | None = None) -> _lock.Held:
         """Take the lock, making the file if it is not there; RunLockedError if it is taken."""
-        self._refuse_forked()
-        if self._held is not None:
-            if self._held.is_locked:
-                return self._held
-            self.release()
-        self._refuse_wrong_kind()
-        try:
-            if seen.seq and _fsio.identity_at(self.path) is None:
-                raise LogReplacedError(self.path, seen.seq, 0, "deleted")
-            _fsio.make_folders(os.path.dirname(self.path))
-            self._held = _lock.hold(self.path, id(self))
-        except OSError as error:
-            raise self._refused("open", error) from error
-        return self._held
+        self.refuse_forked()
+        with self._mutex:
+            if self._closed:
+                raise ClosedError(self.path)
+            held = self._held
+            if held is None or not held.is_locked:
+                self._refuse_wrong_kind()
+                try:
+                    if seen is not None and seen.seq and _fsio.at(self.path) is None:
+                        raise LogReplacedError(self.path, seen.seq, 0, "deleted")
+                    _fsio.make_folders(os.path.dirname(self.path))
+                    held = self._held = _lock.hold(self.path, id(self))
+                except OSError as error:
+                    raise self._refused("open", error) from error
+            return held
 
-    def take(self, seen: Position) -> Position:
-        """Hold the log, mended if a crash left it torn, and return where it ends.
+    def append(
+        self, lines_behind: Callable[[Position], Batch], *, seen: Position | None, durable: bool
+    ) -> Position:
+        """Append the lines that belong behind the newest record, and return where the log ends.
 
-        Whoever has not seen the newest record gets ConflictError, and nothing is changed.
+        When this returns they are on the disk (or, not *durable*, in the system). Whoever has not
+        *seen* the newest record gets ConflictError. After StorageError nothing is stored; after
+        UnknownOutcomeError that cannot be known.
         """
         if self._poisoned:
             raise PoisonedError(self.path)
         while True:
             held = self.hold(seen)
-            with held.mutex:
-                if not held.is_locked:
-                    continue  # another handle of this process gave it up meanwhile
-                try:
-                    if held.ready and _fsio.at(self.path) == (held.identity, held.end):
-                        return self._fence(held.position, seen)
-                    held.ready = False
-                    return self._make_ready(held, seen)
-                except OSError as error:
-                    raise self._refused("look after", error) from error
-                finally:
-                    if self._held is held and not held.ready:
-                        self.release()
-
-    def append(self, batch: Batch, *, after: Position, durable: bool) -> Position:
-        """Append *batch*, and return once it is on the disk (or, not *durable*, in the system).
-
-        StorageError: nothing of it is stored. UnknownOutcomeError: that cannot be known.
-        """
-        held = self._held
-        if held is None:
-            raise ClosedError(self.path)
-        with held.mutex:
-            self._fence(held.position, after)
-            end = held.end
-            self._attempt = batch.position
-            written = False
             try:
-                _fsio.write_all(held.fd, batch.payload)
-                written = True
-                if durable:
-                    _fsio.sync(held.fd)
-                held.end, held.position = end + len(batch.payload), batch.position
+                with held.mutex:
+                    if not held.is_locked:
+                        continue  # another handle of this process gave it up meanwhile
+                    if not held.ready:
+                        self._make_ready(held, seen)
+                        continue
+                    if _fsio.at(self.path) != (held.identity, held.end):
+                        held.ready = False
+                        continue
+                    batch = lines_behind(self._fence(held.position, seen))
+                    if not batch.payload:
+                        return batch.position
+                    return self._write(held, batch, durable=durable)
             except BaseException as error:
-                # The caller sees an error, so the records must not turn up later.
-                held.ready = False
-                is_cut = self._cut_back(held, end, durable=durable)
-                if not isinstance(error, OSError):
-                    raise
-                if is_cut and not written:
-                    raise self._refused("write to", error) from error
-                # The system reports a failed sync once and calls the next one a success.
-                self._poisoned = True
-                _lock.abandon(held)
-                raise UnknownOutcomeError(
-                    self.path, "sync" if written else "write to", error.errno, _words(error)
-                ) from error
-        return batch.position
+                if not held.ready and self._held is held:
+                    self.release()
+                if isinstance(error, OSError):
+                    self._poisoned = isinstance(error, _fsio.SyncFailedError)
+                    raise self._refused("prepare", error) from error
+                raise
 
     def release(self) -> None:
-        """Let go of the lock, if this process has it."""
-        held, self._held = self._held, None
-        if held is not None and os.getpid() == self._pid:
-            _lock.release(held, id(self))
+        """Let go of the lock, if this process has it, when no write goes on."""
+        if os.getpid() == self._pid:
+            _lock.release(id(self))
+            self._held = None
 
-    def _make_ready(self, held: _lock.Held, seen: Position) -> Position:
-        self._refuse_if_moved(held, seen)
+    def close(self) -> None:
+        """Release the log for good."""
+        if os.getpid() == self._pid:
+            with self._mutex:
+                self._closed = True
+            self.release()
+
+    def forget(self) -> None:
+        """Release the log without waiting: the handle is being collected."""
+        if os.getpid() == self._pid:
+            _lock.forget(id(self))
+
+    def _write(self, held: _lock.Held, batch: Batch, *, durable: bool) -> Position:
+        end = held.end
+        self._attempt = batch.position
+        written = False
+        try:
+            _fsio.write_all(held.fd, batch.payload)
+            written = True
+            if durable:
+                _fsio.sync(held.fd)
+            held.end, held.position = end + len(batch.payload), batch.position
+        except BaseException as error:
+            # The caller sees an error, so the records must not turn up later.
+            held.ready = False
+            is_cut = self._cut_back(held, end, durable=durable)
+            if not isinstance(error, OSError):
+                raise
+            if is_cut and not written:
+                raise self._refused("write to", error) from error
+            # The system reports a failed sync once and calls the next one a success.
+            self._poisoned = True
+            _lock.abandon(held)
+            raise UnknownOutcomeError(
+                self.path, "sync" if written else "write to", error.errno, _words(error)
+            ) from error
+        return batch.position
+
+    def _make_ready(self, held: _lock.Held, seen: Position | None) -> None:
+        """Look at a log that was just locked, and mend what a crash left of it."""
+        here = _fsio.at(self.path)
+        if here is None or here[0] != held.identity:
+            _lock.abandon(held)
+            what = "deleted" if here is None else "replaced by another file"
+            raise LogReplacedError(self.path, seen.seq if seen else 0, 0, what)
         view = self._look(held.fd)
         self._fence(view.position, seen)
-        if view.kept is not None:
-            kept = self._entries_of(held.fd, view.kept)
-            self._held, aside = _rewrite.keep_only(self.path, held, kept, id(self))
-            position = self._attempt = self._held.position
-            warn_caller(_recovered_words(self.path, position.seq, aside), RecoveryWarning)
-            return position
+        if view.kept is not None or held.identity in _lock.suspects:
+            self._replace(held, view)
+            return
         _rewrite.remove_leftover(self.path)
+        size = here[1]
         if view.torn is not None:
-            _fsio.truncate(held.fd, view.end)
-        size = _fsio.size(held.fd)
+            size = view.end
+            _fsio.truncate(held.fd, size)
+        held.end = size
         if size and _fsio.read(held.fd, size - 1, size) != b"\n":
             # A record, or white space, that wants its newline.
             _fsio.write_all(held.fd, b"\n")
+            held.end = size + 1
         try:
             # What the log holds may so far be in the system's memory only, and so may its name.
             _fsio.sync(held.fd)
             _fsio.sync_names(self.path)
-        except OSError:
-            self._poisoned = True
+        except _fsio.SyncFailedError:
+            _lock.suspects.add(held.identity)
             raise
-        held.end, held.position = _fsio.size(held.fd), view.position
+        held.position = view.position
         held.ready = True
         if view.torn is not None:
             warn_caller(_torn_words(self.path, view.torn), TornTailWarning)
-        return view.position
 
-    def _fence(self, now: Position, seen: Position) -> Position:
+    def _replace(self, held: _lock.Held, view: View) -> None:
+        """Put the records that are kept of *held* into a new file, in its place."""
+        if view.kept is None:
+            entries: Iterator[Entry] = iter(Scan(_fsio.chunks(held.fd)))
+        else:
+            entries = self._entries_of(held.fd, view.kept)
+        new = _rewrite.write_anew(self.path, entries, id(self))
+        self._attempt = new.position
+        aside = _rewrite.set_aside(self.path) if view.kept is not None else ""
+        _rewrite.put_in_place(self.path, new)
+        self._held = new
+        _lock.abandon(held)
+        _fsio.sync_names(self.path)
+        _lock.suspects.discard(held.identity)
+        new.ready = True
+        if aside:
+            warn_caller(_recovered_words(self.path, new.position.seq, aside), RecoveryWarning)
+
+    def _fence(self, now: Position, seen: Position | None) -> Position:
         # An interrupt can hit between the write and the return: then the newest record is ours.
-        if now in (seen, self._attempt):
+        if seen is None or now in (seen, self._attempt):
             return now
         if now.seq > seen.seq:
             raise ConflictError(self.path, seen.seq, now.seq)
         raise LogReplacedError(self.path, seen.seq, now.seq, "cut short, or its content replaced,")
-
-    def _refuse_if_moved(self, held: _lock.Held, seen: Position) -> None:
-        here = _fsio.identity_at(self.path)
-        if here != held.identity:
-            _lock.abandon(held)
-            what = "deleted" if here is None else "replaced by another file"
-            raise LogReplacedError(self.path, seen.seq, 0, what)
 
     def _cut_back(self, held: _lock.Held, end: int, *, durable: bool) -> bool:
         try:
@@ -345,11 +385,6 @@ class LogFile:
         except OSError:
             return False
         return True
-
-    def _refuse_forked(self) -> None:
-        pid = os.getpid()
-        if pid != self._pid:
-            raise ForkedError(self.path, self._pid, pid)
 
     def _refused(self, doing: str, error: OSError) -> StorageError:
         return StorageError(self.path, doing, error.errno, _words(error))
