@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._core.scan import Damage, Torn
 from .checkpointer import Checkpointer, Report
 from .errors import (
     ArgumentError,
@@ -14,8 +15,10 @@ from .errors import (
     LogReplacedError,
     NewerFormatError,
     NotALogError,
+    NotCopyableError,
     PathError,
     PoisonedError,
+    ReaderLimitError,
     ReadOnlyError,
     RecordNotFoundError,
     RecordTooLargeError,
@@ -38,14 +41,17 @@ __all__ = [
     "ClosedError",
     "ConflictError",
     "CorruptLogError",
+    "Damage",
     "ForkedError",
     "HandleError",
     "LogReplacedError",
     "NewerFormatError",
     "NotALogError",
+    "NotCopyableError",
     "PathError",
     "PoisonedError",
     "ReadOnlyError",
+    "ReaderLimitError",
     "Record",
     "RecordNotFoundError",
     "RecordTooLargeError",
@@ -54,6 +60,7 @@ __all__ = [
     "Report",
     "RunLockedError",
     "StorageError",
+    "Torn",
     "TornTailWarning",
     "UnknownOutcomeError",
     "UnstorableError",

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from .errors import ReentrantSaveError
+from .stores._stack import is_running
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -36,14 +37,19 @@ class SharedWrite(Generic[ItemT]):
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # All locks are reentrant: a signal handler may save in the middle of a save.
+        # All locks are reentrant: a signal handler runs in the middle of a save.
         self._mutex = threading.RLock()  # of the queue that is open
         self._queue: _Queue[ItemT] = _Queue()
         self._writing = threading.RLock()
-        self._writer: FrameType | None = None
+        self._running: dict[int, FrameType] = {}  # the call of each thread
 
     def run(self, item: ItemT, commit: Callable[[list[ItemT]], None]) -> None:
         """Return when *item* has been committed, by this thread or by another."""
+        thread = threading.get_ident()
+        if is_running(self._running.get(thread)):
+            # It may have a lock that another thread waits for, which this one would wait for.
+            raise ReentrantSaveError(self._name)
+        self._running[thread] = sys._getframe()  # pyright: ignore[reportPrivateUsage]
         try:
             with self._mutex:
                 queue = self._queue
@@ -51,24 +57,18 @@ class SharedWrite(Generic[ItemT]):
             with queue.gate:
                 if not item.done:
                     with self._writing:
-                        self._write(queue, commit)
+                        commit(self._close(queue))
         except BaseException:
             item.done = True  # The caller sees an error, so it must not be written later.
             raise
-
-    def _write(self, queue: _Queue[ItemT], commit: Callable[[list[ItemT]], None]) -> None:
-        if self._writer is not None and _is_running(self._writer):
-            raise ReentrantSaveError(self._name)
-        self._writer = sys._getframe()  # pyright: ignore[reportPrivateUsage]
-        try:
-            with self._mutex:
-                if self._queue is queue:
-                    self._queue = _Queue()
-            items = [item for item in queue.items if not item.done]
-            if items:
-                commit(items)
         finally:
-            self._writer = None
+            self._running.pop(thread, None)
+
+    def _close(self, queue: _Queue[ItemT]) -> list[ItemT]:
+        with self._mutex:
+            if self._queue is queue:
+                self._queue = _Queue()
+        return [item for item in queue.items if not item.done]
 
 
 class _Queue(Generic[ItemT]):
@@ -79,13 +79,3 @@ class _Queue(Generic[ItemT]):
     def __init__(self) -> None:
         self.items: list[ItemT] = []
         self.gate = threading.RLock()
-
-
-def _is_running(frame: FrameType) -> bool:
-    """Tell whether *frame* is on the stack of this thread: an interrupt may have ended it."""
-    caller: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage]
-    while caller is not None:
-        if caller is frame:
-            return True
-        caller = caller.f_back
-    return False

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ._core.codec import decode, encode, show, type_name
 from ._core.line import MAX_LINE_BYTES, MAX_TURN, NotARecord, Position, body, seal
@@ -16,9 +16,11 @@ from .errors import (
     ArgumentError,
     CheckpointError,
     ClosedError,
+    NotCopyableError,
     ReadOnlyError,
     RecordNotFoundError,
     RecordTooLargeError,
+    StorageError,
 )
 from .record import Record
 from .stores.file import Batch, LogFile
@@ -68,7 +70,6 @@ class Checkpointer:
         recover: str = "tail",
         readonly: bool = False,
     ) -> None:
-        self._closed = True  # until it is open, for __del__
         _refuse_unless_one_of("durability", durability, DURABILITIES)
         _refuse_unless_one_of("recover", recover, RECOVERIES)
         tags: dict[str, Any] = {}
@@ -103,7 +104,7 @@ class Checkpointer:
         """Append *data* as the state at *turn* (by default the last turn + 1).
 
         Returns when the record is durable. After an error nothing of it is stored, but for
-        UnknownOutcomeError, which says so.
+        UnknownOutcomeError, which says so. An interrupt (Ctrl-C) leaves either: last_record tells.
         """
         self._log.refuse_forked()
         if turn is not None and (type(turn) is not int or not 0 <= turn <= MAX_TURN):
@@ -139,7 +140,7 @@ class Checkpointer:
     def at(self, turn: int | None = None, *, seq: int | None = None) -> Record:
         """Return the newest record of *turn*, or the record *seq*."""
         if (turn is None) == (seq is None):
-            raise ArgumentError("turn and seq", "given both, or neither", "given one of the two")
+            raise ArgumentError("turn or seq", "given twice, or not at all", "one of the two")
         name, number, number_of = ("turn", turn, turn_of) if seq is None else ("seq", seq, _seq_of)
         if type(number) is not int:
             raise ArgumentError(name, show(number), "a whole number")
@@ -147,6 +148,8 @@ class Checkpointer:
         for entry in self._log.entries():
             if number_of(entry) == number:
                 found = entry
+                if seq is not None:
+                    break
         if found is None:
             raise RecordNotFoundError(self.path, name, number)
         return self._record(found)
@@ -177,8 +180,12 @@ class Checkpointer:
 
     def __del__(self) -> None:
         # At the interpreter's end the system unlocks, and imports no longer work.
-        if not self._closed and not sys.is_finalizing():
-            self._log.forget()
+        log = self.__dict__.get("_log")
+        if log is not None and not sys.is_finalizing():
+            log.forget()
+
+    def __reduce__(self) -> NoReturn:
+        raise NotCopyableError(self.path)
 
     def __repr__(self) -> str:
         return f"Checkpointer({self.path!r})"
@@ -267,12 +274,19 @@ def _seq_of(entry: Entry) -> int:
 
 
 def _path_of(path: str | os.PathLike[str]) -> str:
-    name = os.fspath(path)
+    try:
+        name = os.fspath(path)
+    except TypeError:
+        raise ArgumentError("path", show(path), "the name of a file, as a str or a Path") from None
     if not isinstance(name, str) or not name or "\0" in name or not _is_a_name(name):
         raise ArgumentError("path", show(name), "the name of a file, as a str or a Path")
     if name.endswith(os.sep) or (os.altsep and name.endswith(os.altsep)):
         raise ArgumentError("path", show(name), "the name of a file, not of a folder")
-    return os.path.abspath(name)
+    try:
+        return os.path.abspath(name)
+    except OSError as error:
+        words = f"this process's folder is gone ({error.strerror})"
+        raise StorageError(name, "find", error.errno, words) from error
 
 
 def _is_a_name(name: str) -> bool:

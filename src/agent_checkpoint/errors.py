@@ -8,6 +8,7 @@ CheckpointError
 ├── PathError                         the path is a folder, a link, a pipe
 ├── HandleError                       this handle may not write
 │   ├── ClosedError                   it was closed
+│   ├── NotCopyableError              it is one program's hold on a run, not a value
 │   ├── ReadOnlyError                 it was opened with readonly=True
 │   ├── ForkedError                   it belongs to the process that opened it
 │   ├── ReentrantSaveError            it is in the middle of a save, in this thread
@@ -18,6 +19,7 @@ CheckpointError
 ├── RecordNotFoundError (LookupError) no record of that turn or seq
 ├── CorruptLogError                   bytes that were written whole have changed since
 │   └── NotALogError                  the file was never a log
+├── ReaderLimitError                  a record is whole, and beyond a limit of this process
 ├── NewerFormatError                  the log was written by a newer release
 └── StorageError                      the operating system refused; nothing was stored
     └── UnknownOutcomeError           it refused too late to know
@@ -104,6 +106,16 @@ class ClosedError(HandleError):
         return (
             f"this handle on {self.path!r} is closed. Nothing was written."
             " Open the run again with Checkpointer(path)."
+        )
+
+
+class NotCopyableError(HandleError):
+    """A handle was copied or pickled."""
+
+    def __str__(self) -> str:
+        return (
+            f"this handle on {self.path!r} cannot be copied or pickled: it holds a lock."
+            " Nothing was changed. Open the path again with Checkpointer(path)."
         )
 
 
@@ -241,6 +253,20 @@ class NotALogError(CorruptLogError):
         )
 
 
+class ReaderLimitError(CheckpointError):
+    """A record is whole, and a limit of this process keeps it from being read."""
+
+    def __init__(self, path: str, seq: int, reason: str) -> None:
+        super().__init__(path, seq, reason)
+        self.path, self.seq, self.reason = path, seq, reason
+
+    def __str__(self) -> str:
+        return (
+            f"record {self.seq} of {self.path!r} is whole, and this process cannot read it:"
+            f" {self.reason}. Nothing was changed. Raise the limit and read it again."
+        )
+
+
 class NewerFormatError(CheckpointError):
     """The log was written in a newer format than this release reads. It was left as it is."""
 
@@ -253,7 +279,8 @@ class NewerFormatError(CheckpointError):
         return (
             f"{self.path!r} has a record of format {self.version} at byte {self.offset}; this"
             f" release reads formats up to {self.supported}. The file was left as it is."
-            " Upgrade agent-checkpoint."
+            " Upgrade agent-checkpoint. If no newer release ever wrote to it, a bit has changed"
+            " there: recover='prefix' or 'salvage' then goes on."
         )
 
 
@@ -267,7 +294,8 @@ class StorageError(CheckpointError):
     def __str__(self) -> str:
         return (
             f"could not {self.doing} {self.path!r}: {self.words}. Nothing of this call was"
-            " stored, and every record before it is as it was. Mend the cause and try again."
+            " stored, and every record before it is as it was. Mend the cause; then save again, or"
+            " open the run again if this handle has stopped writing."
         )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import threading
 from typing import Any
 
+from ._core.codec import decode
+
 _UNREAD: Any = object()
+_reading = threading.RLock()  # two threads that look at one record get one state
 
 
 class Record:
@@ -42,10 +45,14 @@ class Record:
     def data(self) -> Any:
         """The saved state. It belongs to this record alone: the log does not follow its changes."""
         # A save returns before it decodes: most callers never look, and a state can be large.
-        if self._data is _UNREAD:
-            object.__setattr__(self, "_data", json.loads(self._json))
-            object.__setattr__(self, "_json", b"")
-        return self._data
+        data = self._data
+        if data is _UNREAD:
+            with _reading:
+                if self._data is _UNREAD:
+                    object.__setattr__(self, "_data", decode(self._json))
+                    object.__setattr__(self, "_json", b"")
+                data = self._data
+        return data
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Record is read-only; {name!r} stays as it was saved")

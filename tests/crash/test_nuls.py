@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_checkpoint import Checkpointer, CheckpointError, CorruptLogError, TornTailWarning
+from agent_checkpoint import (
+    Checkpointer,
+    CheckpointError,
+    CorruptLogError,
+    NotALogError,
+    TornTailWarning,
+)
 from tests.logs import (
     FULL,
     NEW,
@@ -93,6 +99,29 @@ def test_nuls_in_any_sectors_of_the_last_record_are_a_torn_tail(folder, aligned_
             if is_lost:
                 hurt[first:end] = bytes(end - first)
         check_torn(folder / "run.jsonl", SECTORS, bytes(hurt), f"sectors {mask}", whole=start)
+
+
+def test_a_lost_sector_of_the_first_record_is_a_torn_tail(folder):
+    first = build([{"text": "only " * 700}])
+
+    for start in range(0, len(first.content), SECTOR):
+        end = min(start + SECTOR, len(first.content))
+        hurt = first.content[:start] + bytes(end - start) + first.content[end:]
+        check_torn(folder / "run.jsonl", first, hurt, f"sector at {start}", whole=0)
+
+
+@pytest.mark.parametrize("cut", [0, 100])
+def test_a_first_record_without_its_beginning_and_its_end_is_refused_and_left_alone(folder, cut):
+    # Nothing but the end of its sum tells it from a stranger's file that begins with NULs.
+    path, first = folder / "run.jsonl", build([{"text": "only " * 700}])
+    end = len(first.content) - cut
+    hurt = bytes(SECTOR) + first.content[SECTOR : end - 50] + bytes(50)
+    put(path, hurt)
+
+    with pytest.raises(NotALogError):
+        Checkpointer(path).save(NEW)
+
+    assert path.read_bytes() == hurt
 
 
 def test_a_torn_first_record_of_nuls_and_text_is_no_foreign_file(folder):

@@ -382,6 +382,33 @@ def test_no_mode_rewrites_a_log_that_has_newer_lines_behind_its_damage(path, rec
     assert isinstance(error, NewerFormatError)
 
 
+@pytest.mark.parametrize("recover", ["prefix", "salvage"])
+@pytest.mark.xfail(
+    strict=True, reason="_has_records() does not know where the newer line stands and says byte 0"
+)
+def test_the_offset_of_a_newer_line_behind_damage_is_its_own(path, recover):
+    log = build([1, 2, 3])
+    before = log.lines[0] + b"garbage\n" + log.lines[2]
+    put(path, before + newer_line(log))
+
+    [error] = refusals(path, WRITES, recover=recover)
+
+    assert error.offset == len(before)
+
+
+@pytest.mark.parametrize("recover", RECOVERIES)
+@pytest.mark.xfail(
+    strict=True, reason="verify() asks _has_records(), which raises NewerFormatError"
+)
+def test_verify_reports_a_foreign_file_with_a_newer_line_in_it(path, recover):
+    put(path, b"garbage\n" + newer_line(build([])))
+
+    report = Checkpointer(path, recover=recover).verify()
+
+    assert report.damage is not None
+    assert not report.ok
+
+
 def test_a_sum_of_format_0_is_no_newer_format(path):
     log = build([1])
     put(path, log.content + newer_line(log, 0))

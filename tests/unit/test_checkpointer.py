@@ -108,7 +108,7 @@ def test_a_record_that_is_not_there_is_named(path, wanted):
 
 @pytest.mark.parametrize("wanted", [{}, {"turn": 1, "seq": 1}])
 def test_at_takes_one_of_turn_and_seq(path, wanted):
-    with pytest.raises(ArgumentError, match="turn and seq"):
+    with pytest.raises(ArgumentError, match="turn or seq"):
         Checkpointer(path).at(**wanted)
 
 

@@ -15,7 +15,6 @@ import json
 import math
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,7 +51,7 @@ def encode(value: Any, name: str) -> bytes:
     try:
         problem = _first_problem(value, name)
         if problem is None:
-            return str(_with_a_fresh_stack(_dumps, value)).encode()
+            return _dumps(value).encode()
     except RecursionError:
         problem = _too_deep(name, "nested deeper than sys.getrecursionlimit() lets it be written")
     except (ValueError, RuntimeError) as error:
@@ -62,33 +61,10 @@ def encode(value: Any, name: str) -> bytes:
 
 def decode(text: bytes) -> Any:
     """Return the value of JSON *text*; what is not JSON in UTF-8 raises ValueError."""
-    line = text.decode()
     try:
-        return json.loads(line)
-    except RecursionError:
-        pass
-    try:
-        return _with_a_fresh_stack(json.loads, line)
+        return json.loads(text.decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-
-
-def _with_a_fresh_stack(function: Callable[[Any], Any], argument: Any) -> Any:
-    """Call *function* where the caller's own depth does not count against the recursion limit."""
-    outcome: list[Any] = []
-
-    def call() -> None:
-        try:
-            outcome[:] = [function(argument), None]
-        except BaseException as error:
-            outcome[:] = [None, error]
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    if outcome[1] is not None:
-        raise outcome[1]
-    return outcome[0]
 
 
 def show(value: object) -> str:

@@ -27,6 +27,7 @@ from .line import (
     NotARecord,
     Seal,
     is_end_of_first,
+    is_newer_by_a_bit,
     is_whole,
     last_proven_in,
     mark_before,
@@ -41,6 +42,7 @@ from .line import (
 _HEAD = b'{"turn":'
 _TURN = re.compile(rb'\{"turn":([0-9]{1,16}),')
 _BLANK = b" \t\r"
+_BEFORE_A_LINE = 128  # bytes in which the sum of the line before is found
 
 
 class Entry(NamedTuple):
@@ -81,6 +83,7 @@ class Damage(NamedTuple):
     seq: int
     reason: str
     newer: int = 0  # the format version found there, if it is a newer one
+    newer_by_a_bit: bool = False  # but for its version, the line is one of this format
     not_a_log: bool = False
 
 
@@ -102,8 +105,9 @@ def pieces(chunks: Iterable[bytes], offset: int = 0) -> Iterator[Piece]:
 
     def join(last: bytes, *, terminated: bool) -> Piece:
         total = length + len(last)
-        if too_long:
-            return Piece(offset, total, None, terminated, nuls_only and not last.strip(b"\0"))
+        if too_long or total > MAX_LINE_BYTES:
+            only = (nuls_only or not too_long) and not any(p.strip(b"\0") for p in (*parts, last))
+            return Piece(offset, total, None, terminated, only)
         return Piece(offset, total, b"".join((*parts, last)) if parts else last, terminated)
 
     for chunk in chunks:
@@ -149,17 +153,18 @@ class Scan:
 
     def __iter__(self) -> Iterator[Entry]:
         for piece in self._pieces:
-            try:
-                entry, reason = self._read(piece)
-            except NewerVersion as newer:
-                self.damage = Damage(
-                    piece.offset, self.seq + 1, "its format is newer", newer.version
-                )
-                return
+            entry, reason = self._read(piece)
             if entry is not None:
                 self.last = entry
                 yield entry
             elif reason:
+                version = newer_version_of(piece.line) if piece.line and piece.terminated else 0
+                if version:
+                    is_bit = is_newer_by_a_bit(piece.line or b"")
+                    self.damage = Damage(
+                        piece.offset, self.seq + 1, "its format is newer", version, is_bit
+                    )
+                    return
                 head = self._head_of(piece)
                 if head is not None:
                     self.last = head
@@ -244,10 +249,10 @@ def _damage_in(piece: Piece, reason: str, *, is_first: bool) -> str:
         return "" if piece.nuls_only else f"a line longer than {MAX_LINE_BYTES} bytes"
     if proven_in(line):
         return reason if is_first else f"{reason}; whole records stand behind it"
-    if newer_version_of(line):
-        return reason
     if not piece.terminated:
         return reason if _is_whole_json_without_sum(line) else ""
+    if newer_version_of(line):
+        return reason
     if not _has_lost_bytes(line):
         return reason
     return ""
@@ -303,37 +308,41 @@ class Tail(NamedTuple):
     torn: Torn | None
 
 
-def tail(buf: bytes, base: int) -> Tail | None:
+def tail(buf: bytes, base: int) -> Tail | str:
     """Judge a log by its last bytes *buf*, which begin at offset *base*.
 
-    None if they do not decide: more bytes may, and Scan always does.
+    "more": a longer *buf* may decide. "unclear": only a Scan does.
     """
     seal = last_proven_in(buf)
-    if seal is None or (seal.start == 0 and base > 0):
-        return None
+    if seal is None or (seal.start < _BEFORE_A_LINE and base > 0):
+        return "unclear" if seal is None and _is_plain_end(buf) else "more"
     if seal.start == 0:
         if seal.link != START:
-            return None
+            return "unclear"
     elif buf[seal.start - 1] != 0x0A or mark_before(buf, seal.start - 1) != seal.link:
-        return None
+        return "unclear"
     terminated = buf[seal.end : seal.end + 1] == b"\n"
     end = seal.end + terminated
     torn = None
-    if end < len(buf):
+    if buf[end:].strip(_BLANK + b"\n"):
         *lines, rest = buf[end:].split(b"\n")
         # The usual remains of a crash are judged here; a stranger's line is Scan's business.
-        if rest.rstrip(_BLANK).endswith(b"}") or not all(map(_has_lost_bytes, lines)):
-            return None
-        if any(map(newer_version_of, lines)):
-            return None
-        if not lines and not rest.strip(_BLANK):
-            return None
+        if not all(map(_has_lost_bytes, lines)) or any(map(newer_version_of, lines)):
+            return "unclear"
+        if _is_whole_json_without_sum(rest) or not rest.strip(_BLANK):
+            return "unclear"
         torn = Torn(base + end, len(buf) - end, buf[end : end + 80].split(b"\n")[0])
     last = Entry(
         base + seal.start, base + end, seal.seq, seal.mark, buf[seal.start : seal.end], None,
         terminated,
     )  # fmt: skip
     return Tail(last, torn)
+
+
+def _is_plain_end(buf: bytes) -> bool:
+    """Tell whether a log ends in a line without a sum, so that its seq has to be counted."""
+    line = buf.rstrip(_BLANK + b"\n").rpartition(b"\n")[2]
+    return line.endswith(b"}") and b'"sum":"' not in line[-96:]
 
 
 class Survivor(NamedTuple):
@@ -362,8 +371,8 @@ def survivors(chunks: Iterable[bytes]) -> list[Survivor]:
             start, end = piece.offset + seal.start, piece.offset + seal.end
             sealed.setdefault(seq, Survivor(seq, start, end, True))
         if not seals and piece.line.strip(_BLANK):
-            version = newer_version_of(piece.line)
-            if version:
+            version = newer_version_of(piece.line) if piece.terminated else 0
+            if version and not is_newer_by_a_bit(piece.line):
                 raise NewerVersion(version)
             try:
                 read_plain(piece.line)

@@ -12,10 +12,14 @@ import errno
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from .._core.line import EMPTY
 from ..errors import RunLockedError
 from . import _fsio
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 class Held:
@@ -25,21 +29,33 @@ class Held:
     both are taken and given up in steps that can be done again, and users are a set.
     """
 
-    __slots__ = ("end", "fd", "identity", "is_locked", "mutex", "position", "ready", "users")
+    __slots__ = (
+        "append",
+        "end",
+        "fd",
+        "identity",
+        "is_locked",
+        "mutex",
+        "position",
+        "ready",
+        "users",
+    )
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.is_locked = False
         self.mutex = threading.RLock()
         self.users: set[int] = set()
+        self.append: FrameType | None = None  # the call that looks, mends or writes
         self.ready = False  # mended if need be, synced, and the two below known
         self.end = 0
         self.position = EMPTY
         self.identity = _fsio.identity(fd)
 
     def __del__(self) -> None:
-        if self.fd >= 0:
-            _fsio.close(self.fd)
+        fd = getattr(self, "fd", -1)
+        if fd >= 0:
+            _fsio.close(fd)
 
 
 # Reentrant: the garbage collector may close a forgotten handle in the middle of opening another.
@@ -115,9 +131,9 @@ def abandon(held: Held) -> None:
 
 def _give_up(held: Held, user: int) -> None:
     with _registry:
-        held.users.discard(user)
-        if not held.users:
+        if not held.users - {user}:
             _drop(held)
+        held.users.discard(user)
 
 
 def _drop(held: Held) -> None:

@@ -7,16 +7,18 @@ refuses a caller who has not seen the newest record.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .._core.line import EMPTY, VERSION, NewerVersion, Position
+from .._core.line import EMPTY, READER_LIMITS, VERSION, NewerVersion, NotARecord, Position
 from .._core.scan import (
     Damage,
     Entry,
     Scan,
     Survivor,
+    Tail,
     Torn,
     entry_of,
     survivors,
@@ -34,16 +36,18 @@ from ..errors import (
     NotALogError,
     PathError,
     PoisonedError,
+    ReaderLimitError,
     RecoveryWarning,
+    ReentrantSaveError,
     StorageError,
     TornTailWarning,
     UnknownOutcomeError,
 )
 from . import _fsio, _lock, _rewrite
+from ._stack import is_running
 from ._warning import warn_caller
 
 _TAIL_BYTES = 64 * 1024
-_LONGEST_TAIL = 64 * 1024 * 1024
 
 
 class Batch(NamedTuple):
@@ -75,7 +79,8 @@ class LogFile:
         self._held: _lock.Held | None = None
         self._closed = False
         self._poisoned = False
-        self._attempt: Position | None = None
+        self._known: Position | None = None  # what the last append was written behind
+        self._attempt: Position | None = None  # where the log ends if all of it was written
         self._refuse_wrong_kind()
 
     # -- reading ---------------------------------------------------------------------------
@@ -98,8 +103,7 @@ class LogFile:
         if fd is None:
             return 0, 0, None, None
         try:
-            scan = Scan(_fsio.chunks(fd))
-            records = sum(1 for _ in scan)
+            scan, records = self._scan(fd)
             damage = scan.damage
             if damage is not None and damage.not_a_log and self._has_records(fd):
                 damage = damage._replace(not_a_log=False)
@@ -120,19 +124,31 @@ class LogFile:
                 if damaged is not None:
                     yield from self._entries_of(fd, damaged.kept or [])
                     return
-            scan = Scan(_fsio.chunks(fd))
-            yield from scan
-            if scan.damage is not None:
-                if self._recover != "prefix":
-                    raise self._damaged(fd, scan.damage)
-                self._refuse_what_no_mode_mends(fd, scan.damage)
+            seq = 0
+            damage: Damage | None = None
+            while True:
+                scan = Scan(_fsio.chunks(fd))
+                for entry in scan:
+                    if entry.seq > seq:
+                        yield entry
+                        seq = entry.seq
+                if scan.damage is None:
+                    return
+                if damage is not None and scan.damage == damage:
+                    if self._recover != "prefix":
+                        raise self._damaged(fd, damage)
+                    self._refuse_what_no_mode_mends(fd, damage)
+                    return
+                damage = scan.damage  # seen once: a writer may have cut the log back meanwhile
         except OSError as error:
             raise self._refused("read", error) from error
         finally:
             _fsio.close(fd)
 
-    def error_in(self, entry: Entry, reason: str) -> CorruptLogError:
-        """Return the error for a line that proved itself and yet is no record."""
+    def error_in(self, entry: Entry, reason: str) -> CheckpointError:
+        """Return the error for a line that proved itself and yet cannot be read as a record."""
+        if reason in READER_LIMITS:
+            return ReaderLimitError(self.path, entry.seq, reason)
         return CorruptLogError(self.path, entry.start, entry.seq, reason)
 
     def error_of(self, damage: Damage) -> CheckpointError:
@@ -152,29 +168,52 @@ class LogFile:
         while size:
             base = max(0, size - wanted)
             found = tail(_fsio.read(fd, base, size), base)
-            if found is not None:
-                return _view(found.last, found.torn)
-            if base == 0 or wanted >= _LONGEST_TAIL:
+            if isinstance(found, Tail):
+                return self._view(found.last, found.torn)
+            if found == "unclear" or base == 0:
                 break
-            wanted *= 4
-        scan = Scan(_fsio.chunks(fd))
-        for _ in scan:
-            pass
+            wanted *= 8
+        scan, _ = self._scan(fd)
         if scan.damage is not None:
             raise self._damaged(fd, scan.damage)
-        return _view(scan.last, scan.torn)
+        return self._view(scan.last, scan.torn)
+
+    def _scan(self, fd: int) -> tuple[Scan, int]:
+        """Read the whole log, and count its records.
+
+        Damage counts if it is seen twice: a writer may have cut the log back in between.
+        """
+        damage = None
+        while True:
+            scan = Scan(_fsio.chunks(fd))
+            records = sum(1 for _ in scan)
+            if scan.damage == damage:
+                return scan, records
+            damage = scan.damage
 
     def _survey(self, fd: int) -> View | None:
         """Return what recover= keeps of the log, if it is damaged."""
-        scan = Scan(_fsio.chunks(fd))
-        good = [Survivor(e.seq, e.start, e.start + len(e.line), e.plain is None) for e in scan]
+        scan, _ = self._scan(fd)
         if scan.damage is None:
             return None
+        good = [
+            Survivor(e.seq, e.start, e.start + len(e.line), e.plain is None)
+            for e in Scan(_fsio.chunks(fd))
+        ]
         self._refuse_what_no_mode_mends(fd, scan.damage)
         kept = good if self._recover == "prefix" else survivors(_fsio.chunks(fd))
         last = next(self._entries_of(fd, kept[-1:]), None)
-        view = _view(last, None)
+        view = self._view(last, None)
         return view._replace(damage=scan.damage, kept=kept)
+
+    def _view(self, last: Entry | None, torn: Torn | None) -> View:
+        if last is None:
+            return View(EMPTY, 0, None, torn)
+        try:
+            turn = turn_of(last)
+        except NotARecord as reason:
+            raise self.error_in(last, str(reason)) from None
+        return View(Position(last.seq, last.mark, turn), last.end, last, torn)
 
     def _entries_of(self, fd: int, kept: list[Survivor]) -> Iterator[Entry]:
         for survivor in kept:
@@ -186,7 +225,9 @@ class LogFile:
         return self.error_of(damage)
 
     def _refuse_what_no_mode_mends(self, fd: int, damage: Damage) -> None:
-        if damage.newer or (not self._has_records(fd) and damage.not_a_log):
+        if damage.newer and not damage.newer_by_a_bit:
+            raise self.error_of(damage)
+        if not self._has_records(fd) and damage.not_a_log:
             raise self.error_of(damage)
 
     def _has_records(self, fd: int) -> bool:
@@ -253,6 +294,9 @@ class LogFile:
             held = self.hold(seen)
             try:
                 with held.mutex:
+                    if is_running(held.append):
+                        raise ReentrantSaveError(self.path)
+                    held.append = sys._getframe()  # pyright: ignore[reportPrivateUsage]
                     if not held.is_locked:
                         continue  # another handle of this process gave it up meanwhile
                     if not held.ready:
@@ -261,7 +305,8 @@ class LogFile:
                     if _fsio.at(self.path) != (held.identity, held.end):
                         held.ready = False
                         continue
-                    batch = lines_behind(self._fence(held.position, seen))
+                    self._known = self._fence(held.position, seen)
+                    batch = lines_behind(self._known)
                     if not batch.payload:
                         return batch.position
                     return self._write(held, batch, durable=durable)
@@ -272,9 +317,17 @@ class LogFile:
                     self._poisoned = isinstance(error, _fsio.SyncFailedError)
                     raise self._refused("prepare", error) from error
                 raise
+            finally:
+                if held.append is sys._getframe():  # pyright: ignore[reportPrivateUsage]
+                    held.append = None
+                if self._closed:
+                    self.release()
 
     def release(self) -> None:
         """Let go of the lock, if this process has it, when no write goes on."""
+        held = self._held
+        if held is not None and is_running(held.append):
+            return  # a signal handler closes in the middle of an append, which will release
         if os.getpid() == self._pid:
             _lock.release(id(self))
             self._held = None
@@ -371,7 +424,7 @@ class LogFile:
 
     def _fence(self, now: Position, seen: Position | None) -> Position:
         # An interrupt can hit between the write and the return: then the newest record is ours.
-        if seen is None or now in (seen, self._attempt):
+        if seen is None or now in (seen, self._known, self._attempt):
             return now
         if now.seq > seen.seq:
             raise ConflictError(self.path, seen.seq, now.seq)
@@ -388,12 +441,6 @@ class LogFile:
 
     def _refused(self, doing: str, error: OSError) -> StorageError:
         return StorageError(self.path, doing, error.errno, _words(error))
-
-
-def _view(last: Entry | None, torn: Torn | None) -> View:
-    if last is None:
-        return View(EMPTY, 0, None, torn)
-    return View(Position(last.seq, last.mark, turn_of(last)), last.end, last, torn)
 
 
 def _words(error: OSError) -> str:

@@ -1,0 +1,1 @@
+"""The figures this project promises, measured. ``python bench/run.py`` is the way in."""
