@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ._core.scan import Damage, Torn
-from .checkpointer import Checkpointer, Report
+from .checkpointer import Checkpointer
 from .errors import (
     ArgumentError,
     CheckpointError,
@@ -31,6 +30,7 @@ from .errors import (
     UnstorableError,
 )
 from .record import Record
+from .report import Damage, Report, Torn
 
 __version__ = "0.1.0"
 

@@ -11,16 +11,12 @@ handed from thread to thread, and whoever finds its item not done writes it.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from .errors import ReentrantSaveError
-from .stores._stack import is_running
-
-if TYPE_CHECKING:
-    from types import FrameType
+from .stores._mutex import is_mine
 
 
 class Item(Protocol):
@@ -41,15 +37,12 @@ class SharedWrite(Generic[ItemT]):
         self._mutex = threading.RLock()  # of the queue that is open
         self._queue: _Queue[ItemT] = _Queue()
         self._writing = threading.RLock()
-        self._running: dict[int, FrameType] = {}  # the call of each thread
 
     def run(self, item: ItemT, commit: Callable[[list[ItemT]], None]) -> None:
         """Return when *item* has been committed, by this thread or by another."""
-        thread = threading.get_ident()
-        if is_running(self._running.get(thread)):
-            # It may have a lock that another thread waits for, which this one would wait for.
+        if is_mine(self._writing):
+            # The thread at the next gate waits for this one, which would wait for it.
             raise ReentrantSaveError(self._name)
-        self._running[thread] = sys._getframe()  # pyright: ignore[reportPrivateUsage]
         try:
             with self._mutex:
                 queue = self._queue
@@ -61,8 +54,6 @@ class SharedWrite(Generic[ItemT]):
         except BaseException:
             item.done = True  # The caller sees an error, so it must not be written later.
             raise
-        finally:
-            self._running.pop(thread, None)
 
     def _close(self, queue: _Queue[ItemT]) -> list[ItemT]:
         with self._mutex:

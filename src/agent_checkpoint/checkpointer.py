@@ -6,11 +6,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._core.codec import decode, encode, show, type_name
 from ._core.line import MAX_LINE_BYTES, MAX_TURN, NotARecord, Position, body, seal
-from ._core.scan import Damage, Entry, Torn, turn_of
+from ._core.scan import Entry, turn_of
 from ._shared_write import SharedWrite
 from .errors import (
     ArgumentError,
@@ -23,6 +24,7 @@ from .errors import (
     StorageError,
 )
 from .record import Record
+from .report import Report
 from .stores.file import Batch, LogFile
 
 if TYPE_CHECKING:
@@ -32,24 +34,6 @@ DURABILITIES = ("sync", "flush")
 RECOVERIES = ("tail", "prefix", "salvage")
 RESERVED_META = frozenset(("label", "run_id", "rollback", "undo", "fork", "tag", "object"))
 """Names in a record's meta that belong to this package."""
-
-
-class Report(NamedTuple):
-    """What verify() found."""
-
-    records: int
-    """Whole records before the first damage."""
-    bytes: int
-    """The size of the log."""
-    torn: Torn | None
-    """Half a line at the end (offset, length, beginning): harmless, dropped by the next save."""
-    damage: Damage | None
-    """The first place where the log is not what was written (offset, seq, reason)."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether every byte of the log is a whole record."""
-        return self.torn is None and self.damage is None
 
 
 class Checkpointer:
@@ -85,11 +69,10 @@ class Checkpointer:
         self._log = LogFile(_path_of(path), recover)
 
         self._writes: SharedWrite[_Item] = SharedWrite(self._log.path)
-        self._seen: Position | None = None  # up to where this handle has read or written
         self._tried: tuple[Position | None, list[_Item]] = None, []
         self._closed = False
         try:
-            self._seen = self._log.look().position
+            self._log.last()
         except CheckpointError:
             pass  # Opening says nothing yet: last_record, records() and save() will.
 
@@ -118,24 +101,18 @@ class Checkpointer:
         if item.error is not None:
             raise item.error
         tags = dict(self._tags) if meta is None else decode(meta_json)
-        return Record(item.turn, item.ts, None, tags, item.seq, data_json=data_json)
+        return Record(item.turn, item.ts, None, tags, item.seq, read=partial(decode, data_json))
 
     @property
     def last_record(self) -> Record | None:
         """The newest checkpoint, or None if there is none; read from the log each time."""
-        before = self._seen
-        view = self._log.look()
-        self._saw(before, view.position)
-        return None if view.last is None else self._record(view.last)
+        entry = self._log.last()
+        return None if entry is None else self._record(entry)
 
     def records(self) -> Iterator[Record]:
         """Yield every record, oldest first, one at a time in memory."""
-        before = self._seen
-        entry = None
         for entry in self._log.entries():
             yield self._record(entry)
-        if entry is not None:
-            self._saw(before, Position(entry.seq, entry.mark, turn_of(entry)))
 
     def at(self, turn: int | None = None, *, seq: int | None = None) -> Record:
         """Return the newest record of *turn*, or the record *seq*."""
@@ -156,7 +133,7 @@ class Checkpointer:
 
     def verify(self) -> Report:
         """Read every byte of the log and report what it holds; nothing is changed."""
-        return Report(*self._log.verify())
+        return self._log.verify()
 
     def close(self) -> None:
         """Release the run. What was saved is saved already."""
@@ -167,7 +144,7 @@ class Checkpointer:
         if self._closed:
             raise ClosedError(self.path)
         if not self._readonly:
-            self._log.hold(self._seen)
+            self._log.hold()
         return self
 
     def __exit__(
@@ -195,10 +172,7 @@ class Checkpointer:
         try:
             if self._readonly:
                 raise ReadOnlyError(self.path)
-            seen = self._seen
-            self._seen = self._log.append(
-                lambda position: self._lines_of(items, position), seen=seen, durable=self._durable
-            )
+            self._log.append(partial(self._lines_of, items), durable=self._durable)
         except CheckpointError as error:
             # Each waiting thread raises an error of its own: a traceback belongs to one thread.
             for item in items:
@@ -230,11 +204,6 @@ class Checkpointer:
         batch = Batch(b"".join(lines), Position(seq, mark, turn))
         self._tried = batch.position, items
         return batch
-
-    def _saw(self, before: Position | None, position: Position) -> None:
-        """Note that the log was read up to *position*, unless it was written to meanwhile."""
-        if self._seen is before:
-            self._seen = position
 
     def _joined(self, meta: dict[str, Any]) -> bytes:
         if type(meta) is not dict:

@@ -291,6 +291,11 @@ class StorageError(CheckpointError):
         super().__init__(path, doing, errno, words)
         self.path, self.doing, self.errno, self.words = path, doing, errno, words
 
+    @classmethod
+    def of(cls, path: str, doing: str, error: OSError) -> StorageError:
+        """Return *error* of the operating system as one of ours."""
+        return cls(path, doing, error.errno, error.strerror or str(error))
+
     def __str__(self) -> str:
         return (
             f"could not {self.doing} {self.path!r}: {self.words}. Nothing of this call was"

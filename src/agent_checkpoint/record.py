@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
-from ._core.codec import decode
-
-_UNREAD: Any = object()
 _reading = threading.RLock()  # two threads that look at one record get one state
 
 
 class Record:
     """One checkpoint of a run: its turn, when it was saved, the state, its tags, its number."""
 
-    __slots__ = ("_data", "_json", "meta", "seq", "ts", "turn")
+    __slots__ = ("_data", "_read", "meta", "seq", "ts", "turn")
 
     turn: int
     ts: float
     meta: dict[str, Any]
     seq: int
     _data: Any
-    _json: bytes
+    _read: Callable[[], Any] | None
 
     def __init__(
         self,
@@ -31,28 +29,26 @@ class Record:
         meta: dict[str, Any],
         seq: int,
         *,
-        data_json: bytes = b"",
+        read: Callable[[], Any] | None = None,
     ) -> None:
         put = object.__setattr__
         put(self, "turn", turn)
         put(self, "ts", ts)
         put(self, "meta", meta)
         put(self, "seq", seq)
-        put(self, "_json", data_json)
-        put(self, "_data", _UNREAD if data_json else data)
+        put(self, "_data", data)
+        put(self, "_read", read)
 
     @property
     def data(self) -> Any:
         """The saved state. It belongs to this record alone: the log does not follow its changes."""
         # A save returns before it decodes: most callers never look, and a state can be large.
-        data = self._data
-        if data is _UNREAD:
+        if self._read is not None:
             with _reading:
-                if self._data is _UNREAD:
-                    object.__setattr__(self, "_data", decode(self._json))
-                    object.__setattr__(self, "_json", b"")
-                data = self._data
-        return data
+                if self._read is not None:
+                    object.__setattr__(self, "_data", self._read())
+                    object.__setattr__(self, "_read", None)
+        return self._data
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Record is read-only; {name!r} stays as it was saved")

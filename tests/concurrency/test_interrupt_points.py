@@ -35,8 +35,8 @@ class Interrupt:
     """Raises KeyboardInterrupt in this thread at the *number*-th point where Ctrl-C could.
 
     Those points lie behind a call of a C function, at the beginning of a Python function and where
-    a loop turns back: there the interpreter looks for signals. A `with` is never between two of them
-    when it has its lock and is not yet in its block, or has left it and not yet given up the lock.
+    a loop turns back: there the interpreter looks for signals. None of them lies between a `with`
+    that has its lock and its block, or between the end of the block and the giving up of the lock.
     """
 
     def __init__(self, number: int) -> None:

@@ -40,7 +40,6 @@ from tests.crash.faults import (
     no_hang,
     open_descriptors,
 )
-from tests.crash.known import but_for, not_yet
 from tests.crash.ledger import Ledger
 from tests.logs import folder_in_memory
 
@@ -251,12 +250,7 @@ def test_whatever_the_system_refuses_no_acknowledged_record_is_lost(folder, name
 
 @pytest.mark.parametrize(
     "name",
-    but_for(
-        WORKLOADS,
-        [name for name in WORKLOADS if name != "a log that is read"],
-        "what _lock.hold and adopt opened stays open, and locked, as long as the error is kept;"
-        " keep_only forgets the new log when its last sync fails",
-    ),
+    WORKLOADS,
 )
 def test_a_refused_operation_leaves_no_descriptor_open(folder, name):
     # The errors are kept, as by a program that raises the last of them when it gives up.
@@ -269,12 +263,7 @@ ALONE = [name for name, workload in WORKLOADS.items() if workload.act is not thr
 
 @pytest.mark.parametrize(
     "name",
-    but_for(
-        ALONE,
-        [name for name in ALONE if name not in ("a log that is read", "a damaged log and prefix")],
-        "a handle is locked out by its own error, or poisoned by a folder that it could not open,"
-        " or in conflict with the log that it mended itself",
-    ),
+    ALONE,
 )
 def test_one_refused_operation_costs_one_call_and_a_refused_sync_the_handle(folder, name):
     for this, rule, where in sweep(folder, WORKLOADS[name], lasting=(False,)):
@@ -496,11 +485,7 @@ def test_after_an_interrupt_at_any_operation_the_same_handle_goes_on(
 
 @pytest.mark.parametrize(
     "when",
-    but_for(
-        ["before", "within", "after"],
-        ["after"],
-        "keep_only removes the damaged log that it put aside when interrupted after the rename",
-    ),
+    ["before", "within", "after"],
 )
 @pytest.mark.parametrize("recover", ["prefix", "salvage"])
 def test_an_interrupt_in_mending_loses_neither_log_nor_the_damaged_bytes(folder, recover, when):
@@ -534,7 +519,6 @@ def test_an_interrupt_in_mending_loses_neither_log_nor_the_damaged_bytes(folder,
 # -- one at a time -----------------------------------------------------------------------------
 
 
-@not_yet("Checkpointer() takes a log that it could not read for an empty one")
 def test_a_log_that_could_not_be_read_when_it_was_opened_has_not_grown(folder):
     path = folder / "run.jsonl"
     path.write_bytes(shapes.WHOLE)
@@ -547,7 +531,6 @@ def test_a_log_that_could_not_be_read_when_it_was_opened_has_not_grown(folder):
     assert record.seq == 4
 
 
-@not_yet("_make_ready poisons the handle although nothing was synced in vain")
 @pytest.mark.parametrize("code", ["EMFILE", "EINTR"])
 def test_a_folder_that_could_not_be_opened_once_costs_one_save(folder, code):
     run = Checkpointer(folder / "run.jsonl")
@@ -574,7 +557,6 @@ def test_a_program_that_gives_up_after_a_refusal_leaves_the_run_to_others(folder
         assert code == 0, where
 
 
-@not_yet("the handle does not know the log that it mended, when the last sync of that failed")
 def test_after_a_mending_that_could_not_sync_the_folder_there_is_no_conflict(folder):
     path = folder / "run.jsonl"
     path.write_bytes(shapes.DAMAGED)

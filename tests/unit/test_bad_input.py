@@ -126,9 +126,11 @@ def test_a_name_of_a_folder_is_refused(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize("name", [None, 7, 1.5, ["run.jsonl"]])
-def test_a_path_of_another_type_is_pythons_type_error(name):
-    with pytest.raises(TypeError):
+def test_a_path_of_another_type_is_refused(name):
+    with pytest.raises(ArgumentError) as caught:
         Checkpointer(name)
+
+    check_words(caught.value, "path", repr(name), advice="the name of a file")
 
 
 def test_a_path_below_a_file_is_refused_when_saving(tmp_path):
@@ -140,7 +142,7 @@ def test_a_path_below_a_file_is_refused_when_saving(tmp_path):
     with pytest.raises(StorageError) as caught:
         ckpt.save(1)
 
-    check_words(caught.value, str(path), "could not open", advice="try again")
+    check_words(caught.value, str(path), "could not open", advice="save again")
     assert ckpt.last_record is None
     assert snapshot(tmp_path) == before
 
@@ -221,7 +223,7 @@ def test_a_read_only_file_is_read_and_refused_for_writing(open_to_all):
         for call in (lambda ckpt: ckpt.save(1), enter):
             with pytest.raises(StorageError) as caught:
                 call(Checkpointer(path))
-            check_words(caught.value, str(path), "Permission denied", advice="try again")
+            check_words(caught.value, str(path), "Permission denied", advice="save again")
 
     assert records == [(1, 1, 1), (2, 2, 2)]
     assert snapshot(open_to_all) == before
@@ -236,7 +238,7 @@ def test_a_file_that_may_not_be_read_is_refused(open_to_all):
     for call in [*READS.values(), *WRITES.values(), Checkpointer.verify, enter]:
         with as_nobody(), pytest.raises(StorageError) as caught:
             call(Checkpointer(path))
-        check_words(caught.value, str(path), "could not open", advice="try again")
+        check_words(caught.value, str(path), "could not open", advice="save again")
 
     assert snapshot(open_to_all) == before
 
@@ -249,7 +251,7 @@ def test_a_folder_that_may_not_be_written_to_is_refused(open_to_all, name):
     with as_nobody(), pytest.raises(StorageError) as caught:
         Checkpointer(open_to_all / name).save(1)
 
-    check_words(caught.value, name, "could not open", "Permission denied", advice="try again")
+    check_words(caught.value, name, "could not open", "Permission denied", advice="save again")
     assert snapshot(open_to_all) == {}
 
 
@@ -277,7 +279,7 @@ def test_a_folder_that_may_not_be_entered_is_refused_at_once(open_to_all):
         Checkpointer(closed / "run.jsonl")
 
     closed.chmod(0o700)
-    check_words(caught.value, "Permission denied", advice="try again")
+    check_words(caught.value, "Permission denied", advice="save again")
     assert snapshot(closed) == {"run.jsonl": build([1]).content}
 
 

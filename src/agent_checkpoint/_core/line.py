@@ -79,14 +79,6 @@ class NotARecord(ValueError):
     """These bytes are not a record; ``str()`` says why. Those who know where make it an error."""
 
 
-class NewerVersion(Exception):
-    """The line's sum is of a version that this release does not know."""
-
-    def __init__(self, version: int) -> None:
-        super().__init__(version)
-        self.version = version
-
-
 def body(turn: int, ts: float, data: bytes, meta: bytes) -> bytes:
     """Return a line up to its sum, from the JSON of its state and of its tags."""
     return b'{"turn":%d,"ts":%s,"data":%s,"meta":%s' % (turn, repr(ts).encode(), data, meta)
@@ -123,7 +115,7 @@ def prove(buf: bytes, start: int, end: int) -> Seal | None:
 
 
 def newer_version_of(line: bytes) -> int:
-    """Return the version of the sum of a terminated *line* if it is a newer one, else 0.
+    """Return the version of the sum of *line* if it is a newer one, else 0.
 
     What such a line holds, and how it proves itself, is not for this release to judge.
     """

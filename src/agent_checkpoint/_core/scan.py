@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from ..report import Damage, Torn
 from .line import (
     MAX_LINE_BYTES,
     START,
     Fields,
-    NewerVersion,
     NotARecord,
     Seal,
     is_end_of_first,
@@ -66,25 +66,6 @@ def turn_of(entry: Entry) -> int:
         return entry.plain.turn
     found = _TURN.match(entry.line)
     return int(found[1]) if found else entry.fields().turn
-
-
-class Torn(NamedTuple):
-    """Bytes behind the last record that were never acknowledged."""
-
-    offset: int
-    length: int
-    beginning: bytes
-
-
-class Damage(NamedTuple):
-    """The first place where the log is not what was written."""
-
-    offset: int
-    seq: int
-    reason: str
-    newer: int = 0  # the format version found there, if it is a newer one
-    newer_by_a_bit: bool = False  # but for its version, the line is one of this format
-    not_a_log: bool = False
 
 
 class Piece(NamedTuple):
@@ -136,6 +117,8 @@ class Scan:
         self.last: Entry | None = None
         self.torn: Torn | None = None
         self.damage: Damage | None = None
+        self.is_foreign = False  # damaged from the start, which looks like no log's
+        self.is_mendable = True  # False where the damage is a line that a newer release wrote
         self._pieces = pieces(chunks)
 
     @property
@@ -158,12 +141,9 @@ class Scan:
                 self.last = entry
                 yield entry
             elif reason:
-                version = newer_version_of(piece.line) if piece.line and piece.terminated else 0
-                if version:
-                    is_bit = is_newer_by_a_bit(piece.line or b"")
-                    self.damage = Damage(
-                        piece.offset, self.seq + 1, "its format is newer", version, is_bit
-                    )
+                self.damage = newer_line(piece, self.seq + 1)
+                if self.damage is not None:
+                    self.is_mendable = is_newer_by_a_bit(piece.line or b"")
                     return
                 head = self._head_of(piece)
                 if head is not None:
@@ -224,16 +204,25 @@ class Scan:
         while piece is not None:
             why = _damage_in(piece, reason, is_first=piece is first)
             if why:
-                foreign = self.last is None and not _begins_like_a_log(first, is_alone=False)
-                self.damage = Damage(first.offset, self.seq + 1, why, not_a_log=foreign)
+                self.is_foreign = not self.last and not _begins_like_a_log(first, is_alone=False)
+                self.damage = Damage(first.offset, self.seq + 1, why)
                 return
             length += piece.length + piece.terminated
             piece = next(self._pieces, None)
         is_alone = length == first.length + first.terminated
         if self.last is None and not _begins_like_a_log(first, is_alone=is_alone):
-            self.damage = Damage(first.offset, 1, reason, not_a_log=True)
+            self.is_foreign = True
+            self.damage = Damage(first.offset, 1, reason)
             return
         self.torn = Torn(first.offset, length, (first.line or b"")[:80])
+
+
+def newer_line(piece: Piece, seq: int) -> Damage | None:
+    """Return the place of *piece* if it is a line of a newer format, which is never torn."""
+    if piece.line is None or (not piece.terminated and b"\0" in piece.line):
+        return None
+    version = newer_version_of(piece.line)
+    return Damage(piece.offset, seq, "its format is newer", version) if version else None
 
 
 def _rest(piece: Piece, head: Entry) -> Piece:
@@ -249,10 +238,10 @@ def _damage_in(piece: Piece, reason: str, *, is_first: bool) -> str:
         return "" if piece.nuls_only else f"a line longer than {MAX_LINE_BYTES} bytes"
     if proven_in(line):
         return reason if is_first else f"{reason}; whole records stand behind it"
+    if newer_line(piece, 0) is not None:
+        return f"{reason}; a line of a newer format stands behind it"
     if not piece.terminated:
         return reason if _is_whole_json_without_sum(line) else ""
-    if newer_version_of(line):
-        return reason
     if not _has_lost_bytes(line):
         return reason
     return ""
@@ -308,7 +297,7 @@ class Tail(NamedTuple):
     torn: Torn | None
 
 
-def tail(buf: bytes, base: int) -> Tail | str:
+def tail(buf: bytes, base: int) -> Tail | Literal["more", "unclear"]:
     """Judge a log by its last bytes *buf*, which begin at offset *base*.
 
     "more": a longer *buf* may decide. "unclear": only a Scan does.
@@ -327,7 +316,9 @@ def tail(buf: bytes, base: int) -> Tail | str:
     if buf[end:].strip(_BLANK + b"\n"):
         *lines, rest = buf[end:].split(b"\n")
         # The usual remains of a crash are judged here; a stranger's line is Scan's business.
-        if not all(map(_has_lost_bytes, lines)) or any(map(newer_version_of, lines)):
+        if not all(map(_has_lost_bytes, lines)) or any(map(newer_version_of, [*lines, rest])):
+            return "unclear"
+        if any(len(line) > MAX_LINE_BYTES for line in (*lines, rest)):
             return "unclear"
         if _is_whole_json_without_sum(rest) or not rest.strip(_BLANK):
             return "unclear"
@@ -354,13 +345,14 @@ class Survivor(NamedTuple):
     sealed: bool
 
 
-def survivors(chunks: Iterable[bytes]) -> list[Survivor]:
+def survivors(chunks: Iterable[bytes]) -> tuple[list[Survivor], Damage | None]:
     """Return every record that is whole, in the order of their seqs, each once.
 
-    A line of a newer format raises NewerVersion: what it holds is not for this release to judge.
+    And the first line of a newer format: what it holds is not for this release to judge.
     """
     sealed: dict[int, Survivor] = {}
     plain: list[Survivor] = []
+    newer: Damage | None = None
     seq = 0
     for piece in pieces(chunks):
         if piece.line is None:
@@ -371,16 +363,15 @@ def survivors(chunks: Iterable[bytes]) -> list[Survivor]:
             start, end = piece.offset + seal.start, piece.offset + seal.end
             sealed.setdefault(seq, Survivor(seq, start, end, True))
         if not seals and piece.line.strip(_BLANK):
-            version = newer_version_of(piece.line) if piece.terminated else 0
-            if version and not is_newer_by_a_bit(piece.line):
-                raise NewerVersion(version)
+            if newer is None and not is_newer_by_a_bit(piece.line):
+                newer = newer_line(piece, seq + 1)
             try:
                 read_plain(piece.line)
             except NotARecord:
                 continue
             seq += 1
             plain.append(Survivor(seq, piece.offset, piece.offset + piece.length, False))
-    return _in_order(sealed, plain)
+    return _in_order(sealed, plain), newer
 
 
 def _in_order(sealed: dict[int, Survivor], plain: list[Survivor]) -> list[Survivor]:

@@ -12,14 +12,10 @@ import errno
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
 
-from .._core.line import EMPTY
+from .._core.line import EMPTY, Position
 from ..errors import RunLockedError
 from . import _fsio
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 
 class Held:
@@ -30,7 +26,7 @@ class Held:
     """
 
     __slots__ = (
-        "append",
+        "durable_end",
         "end",
         "fd",
         "identity",
@@ -46,14 +42,29 @@ class Held:
         self.is_locked = False
         self.mutex = threading.RLock()
         self.users: set[int] = set()
-        self.append: FrameType | None = None  # the call that looks, mends or writes
-        self.ready = False  # mended if need be, synced, and the two below known
+        self.ready = False  # mended if need be, synced, and the three below known
         self.end = 0
+        self.durable_end = 0
         self.position = EMPTY
-        self.identity = _fsio.identity(fd)
+        try:
+            self.identity = _fsio.identity(fd)
+        except BaseException:
+            self._close()  # or it stays open as long as somebody keeps the error
+            raise
+
+    def grow(self, length: int, position: Position, *, durable: bool) -> None:
+        """Note what was appended."""
+        self.end += length
+        self.position = position
+        if durable:
+            self.durable_end = self.end
 
     def __del__(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
         fd = getattr(self, "fd", -1)
+        self.fd = -1
         if fd >= 0:
             _fsio.close(fd)
 
@@ -104,7 +115,11 @@ def adopt(fd: int, user: int) -> Held:
     with _registry:
         _held[held.identity] = held
         held.users.add(user)
-        held.is_locked = _lock(fd)
+        try:
+            held.is_locked = _lock(fd)
+        except BaseException:
+            _drop(held)
+            raise
     return held
 
 

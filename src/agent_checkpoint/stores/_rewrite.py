@@ -23,6 +23,7 @@ def write_anew(path: str, entries: Iterable[Entry], user: int) -> _lock.Held:
             _fsio.write_all(new.fd, payload)
             new.end, new.position = new.end + len(payload), position
         _fsio.sync(new.fd)
+        new.durable_end = new.end
     except BaseException:
         _lock.abandon(new)
         _fsio.remove_if_there(temporary)

@@ -1,53 +1,39 @@
-"""A log in a file: read it, hold it, append to it, and leave it whole whatever happens.
+"""A log in a file: hold it, append to it, and leave it whole whatever happens.
 
-Reading takes no lock and changes nothing. The first append locks, looks and mends; each append
-refuses a caller who has not seen the newest record.
+The first append locks, looks and mends; each append refuses a caller who has not seen the newest
+record. Reading is in ``_reading``.
+
+An interrupt (Ctrl-C) can end any line here, and a signal handler can call any method in the middle
+of another one. So what an append is about to do is noted before it is done.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .._core.line import EMPTY, READER_LIMITS, VERSION, NewerVersion, NotARecord, Position
-from .._core.scan import (
-    Damage,
-    Entry,
-    Scan,
-    Survivor,
-    Tail,
-    Torn,
-    entry_of,
-    survivors,
-    tail,
-    turn_of,
-)
+from .._core.line import Position
+from .._core.scan import Entry, Scan, turn_of
 from ..errors import (
     CheckpointError,
     ClosedError,
     ConflictError,
-    CorruptLogError,
     ForkedError,
     LogReplacedError,
-    NewerFormatError,
-    NotALogError,
-    PathError,
     PoisonedError,
-    ReaderLimitError,
     RecoveryWarning,
     ReentrantSaveError,
     StorageError,
     TornTailWarning,
     UnknownOutcomeError,
 )
+from ..report import Report, Torn
 from . import _fsio, _lock, _rewrite
-from ._stack import is_running
+from ._mutex import is_mine
+from ._reading import LogReader, View
 from ._warning import warn_caller
-
-_TAIL_BYTES = 64 * 1024
 
 
 class Batch(NamedTuple):
@@ -57,201 +43,51 @@ class Batch(NamedTuple):
     position: Position
 
 
-class View(NamedTuple):
-    """A log as it was read."""
-
-    position: Position
-    end: int
-    last: Entry | None
-    torn: Torn | None
-    damage: Damage | None = None
-    kept: list[Survivor] | None = None  # what recover= keeps of a damaged log
-
-
 class LogFile:
     """One log in one file, as one handle sees it."""
 
     def __init__(self, path: str, recover: str) -> None:
         self.path = path
-        self._recover = recover
+        self._reader = LogReader(path, recover)
         self._pid = os.getpid()
         self._mutex = threading.RLock()  # of the two below
         self._held: _lock.Held | None = None
         self._closed = False
         self._poisoned = False
-        self._known: Position | None = None  # what the last append was written behind
-        self._attempt: Position | None = None  # where the log ends if all of it was written
-        self._refuse_wrong_kind()
+        self._seen: Position | None = None  # where the log ended when this handle last looked
+        self._attempt: Position | None = None  # where it ends if the last append was whole
+        self._reader.refuse_wrong_kind()
 
     # -- reading ---------------------------------------------------------------------------
 
-    def look(self) -> View:
-        """Return where the log ends and its last record, reading no more of it than needed."""
-        fd = self._open_read()
-        if fd is None:
-            return View(EMPTY, 0, None, None)
-        try:
-            return self._look(fd)
-        except OSError as error:
-            raise self._refused("read", error) from error
-        finally:
-            _fsio.close(fd)
-
-    def verify(self) -> tuple[int, int, Torn | None, Damage | None]:
-        """Read the whole log: its whole records, its size, what is torn, the first damage."""
-        fd = self._open_read()
-        if fd is None:
-            return 0, 0, None, None
-        try:
-            scan, records = self._scan(fd)
-            damage = scan.damage
-            if damage is not None and damage.not_a_log and self._has_records(fd):
-                damage = damage._replace(not_a_log=False)
-            return records, _fsio.size(fd), scan.torn, damage
-        except OSError as error:
-            raise self._refused("read", error) from error
-        finally:
-            _fsio.close(fd)
+    def last(self) -> Entry | None:
+        """Return the newest record; a writer has then seen it."""
+        before = self._seen
+        view = self._reader.look()
+        self._saw(before, view.position)
+        return view.last
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the records, oldest first; the log may grow meanwhile."""
-        fd = self._open_read()
-        if fd is None:
-            return
-        try:
-            if self._recover == "salvage":
-                damaged = self._survey(fd)
-                if damaged is not None:
-                    yield from self._entries_of(fd, damaged.kept or [])
-                    return
-            seq = 0
-            damage: Damage | None = None
-            while True:
-                scan = Scan(_fsio.chunks(fd))
-                for entry in scan:
-                    if entry.seq > seq:
-                        yield entry
-                        seq = entry.seq
-                if scan.damage is None:
-                    return
-                if damage is not None and scan.damage == damage:
-                    if self._recover != "prefix":
-                        raise self._damaged(fd, damage)
-                    self._refuse_what_no_mode_mends(fd, damage)
-                    return
-                damage = scan.damage  # seen once: a writer may have cut the log back meanwhile
-        except OSError as error:
-            raise self._refused("read", error) from error
-        finally:
-            _fsio.close(fd)
+        """Yield the records, oldest first; a writer who reads them all has seen the newest."""
+        before = self._seen
+        entry = None
+        for entry in self._reader.entries():
+            yield entry
+        if entry is not None:
+            self._saw(before, Position(entry.seq, entry.mark, turn_of(entry)))
+
+    def verify(self) -> Report:
+        """Read every byte, and tell what the log holds."""
+        return self._reader.verify()
 
     def error_in(self, entry: Entry, reason: str) -> CheckpointError:
         """Return the error for a line that proved itself and yet cannot be read as a record."""
-        if reason in READER_LIMITS:
-            return ReaderLimitError(self.path, entry.seq, reason)
-        return CorruptLogError(self.path, entry.start, entry.seq, reason)
+        return self._reader.error_in(entry, reason)
 
-    def error_of(self, damage: Damage) -> CheckpointError:
-        """Return *damage* as the error that a reader of this log gets."""
-        if damage.newer:
-            return NewerFormatError(self.path, damage.offset, damage.newer, VERSION)
-        kind = NotALogError if damage.not_a_log else CorruptLogError
-        return kind(self.path, damage.offset, damage.seq, damage.reason)
-
-    def _look(self, fd: int) -> View:
-        if self._recover != "tail":
-            damaged = self._survey(fd)
-            if damaged is not None:
-                return damaged
-        size = _fsio.size(fd)
-        wanted = _TAIL_BYTES
-        while size:
-            base = max(0, size - wanted)
-            found = tail(_fsio.read(fd, base, size), base)
-            if isinstance(found, Tail):
-                return self._view(found.last, found.torn)
-            if found == "unclear" or base == 0:
-                break
-            wanted *= 8
-        scan, _ = self._scan(fd)
-        if scan.damage is not None:
-            raise self._damaged(fd, scan.damage)
-        return self._view(scan.last, scan.torn)
-
-    def _scan(self, fd: int) -> tuple[Scan, int]:
-        """Read the whole log, and count its records.
-
-        Damage counts if it is seen twice: a writer may have cut the log back in between.
-        """
-        damage = None
-        while True:
-            scan = Scan(_fsio.chunks(fd))
-            records = sum(1 for _ in scan)
-            if scan.damage == damage:
-                return scan, records
-            damage = scan.damage
-
-    def _survey(self, fd: int) -> View | None:
-        """Return what recover= keeps of the log, if it is damaged."""
-        scan, _ = self._scan(fd)
-        if scan.damage is None:
-            return None
-        good = [
-            Survivor(e.seq, e.start, e.start + len(e.line), e.plain is None)
-            for e in Scan(_fsio.chunks(fd))
-        ]
-        self._refuse_what_no_mode_mends(fd, scan.damage)
-        kept = good if self._recover == "prefix" else survivors(_fsio.chunks(fd))
-        last = next(self._entries_of(fd, kept[-1:]), None)
-        view = self._view(last, None)
-        return view._replace(damage=scan.damage, kept=kept)
-
-    def _view(self, last: Entry | None, torn: Torn | None) -> View:
-        if last is None:
-            return View(EMPTY, 0, None, torn)
-        try:
-            turn = turn_of(last)
-        except NotARecord as reason:
-            raise self.error_in(last, str(reason)) from None
-        return View(Position(last.seq, last.mark, turn), last.end, last, torn)
-
-    def _entries_of(self, fd: int, kept: list[Survivor]) -> Iterator[Entry]:
-        for survivor in kept:
-            yield entry_of(survivor, _fsio.read(fd, survivor.start, survivor.end))
-
-    def _damaged(self, fd: int, damage: Damage) -> CheckpointError:
-        if damage.not_a_log and self._has_records(fd):
-            damage = damage._replace(not_a_log=False)
-        return self.error_of(damage)
-
-    def _refuse_what_no_mode_mends(self, fd: int, damage: Damage) -> None:
-        if damage.newer and not damage.newer_by_a_bit:
-            raise self.error_of(damage)
-        if not self._has_records(fd) and damage.not_a_log:
-            raise self.error_of(damage)
-
-    def _has_records(self, fd: int) -> bool:
-        try:
-            return bool(survivors(_fsio.chunks(fd)))
-        except NewerVersion as newer:
-            raise NewerFormatError(self.path, 0, newer.version, VERSION) from None
-
-    def _open_read(self) -> int | None:
-        self._refuse_wrong_kind()
-        try:
-            return _fsio.open_read(self.path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise self._refused("open", error) from error
-
-    def _refuse_wrong_kind(self) -> None:
-        try:
-            kind = _fsio.kind_of(self.path)
-        except OSError as error:
-            raise self._refused("open", error) from error
-        if kind not in ("file", "nothing"):
-            raise PathError(self.path, kind)
+    def _saw(self, before: Position | None, position: Position) -> None:
+        # Another thread may have written meanwhile: what it wrote is newer than what was read.
+        if self._seen is before:
+            self._seen = position
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -261,7 +97,7 @@ class LogFile:
         if pid != self._pid:
             raise ForkedError(self.path, self._pid, pid)
 
-    def hold(self, seen: Position | None = None) -> _lock.Held:
+    def hold(self) -> _lock.Held:
         """Take the lock, making the file if it is not there; RunLockedError if it is taken."""
         self.refuse_forked()
         with self._mutex:
@@ -269,64 +105,41 @@ class LogFile:
                 raise ClosedError(self.path)
             held = self._held
             if held is None or not held.is_locked:
-                self._refuse_wrong_kind()
+                self._reader.refuse_wrong_kind()
                 try:
-                    if seen is not None and seen.seq and _fsio.at(self.path) is None:
-                        raise LogReplacedError(self.path, seen.seq, 0, "deleted")
+                    if self._seen is not None and self._seen.seq and not _fsio.at(self.path):
+                        raise LogReplacedError(self.path, self._seen.seq, 0, "deleted")
                     _fsio.make_folders(os.path.dirname(self.path))
                     held = self._held = _lock.hold(self.path, id(self))
                 except OSError as error:
-                    raise self._refused("open", error) from error
+                    raise StorageError.of(self.path, "open", error) from error
             return held
 
-    def append(
-        self, lines_behind: Callable[[Position], Batch], *, seen: Position | None, durable: bool
-    ) -> Position:
-        """Append the lines that belong behind the newest record, and return where the log ends.
+    def append(self, lines_behind: Callable[[Position], Batch], *, durable: bool) -> None:
+        """Append the lines that belong behind the newest record.
 
         When this returns they are on the disk (or, not *durable*, in the system). Whoever has not
-        *seen* the newest record gets ConflictError. After StorageError nothing is stored; after
+        seen the newest record gets ConflictError. After StorageError nothing is stored; after
         UnknownOutcomeError that cannot be known.
         """
         if self._poisoned:
             raise PoisonedError(self.path)
-        while True:
-            held = self.hold(seen)
-            try:
-                with held.mutex:
-                    if is_running(held.append):
-                        raise ReentrantSaveError(self.path)
-                    held.append = sys._getframe()  # pyright: ignore[reportPrivateUsage]
-                    if not held.is_locked:
-                        continue  # another handle of this process gave it up meanwhile
-                    if not held.ready:
-                        self._make_ready(held, seen)
-                        continue
-                    if _fsio.at(self.path) != (held.identity, held.end):
-                        held.ready = False
-                        continue
-                    self._known = self._fence(held.position, seen)
-                    batch = lines_behind(self._known)
-                    if not batch.payload:
-                        return batch.position
-                    return self._write(held, batch, durable=durable)
-            except BaseException as error:
-                if not held.ready and self._held is held:
-                    self.release()
-                if isinstance(error, OSError):
-                    self._poisoned = isinstance(error, _fsio.SyncFailedError)
-                    raise self._refused("prepare", error) from error
-                raise
-            finally:
-                if held.append is sys._getframe():  # pyright: ignore[reportPrivateUsage]
-                    held.append = None
-                if self._closed:
-                    self.release()
+        was_held = self._held is not None and self._held.is_locked
+        is_done = False
+        try:
+            while not is_done:
+                is_done = self._append_once(lines_behind, durable=durable)
+        except OSError as error:
+            self._poisoned = isinstance(error, _fsio.SyncFailedError)
+            raise StorageError.of(self.path, "prepare", error) from error
+        finally:
+            if self._closed or not (is_done or was_held):
+                self.release()
 
     def release(self) -> None:
         """Let go of the lock, if this process has it, when no write goes on."""
         held = self._held
-        if held is not None and is_running(held.append):
+        if held is not None and is_mine(held.mutex) and held.users == {id(self)}:
             return  # a signal handler closes in the middle of an append, which will release
         if os.getpid() == self._pid:
             _lock.release(id(self))
@@ -344,7 +157,27 @@ class LogFile:
         if os.getpid() == self._pid:
             _lock.forget(id(self))
 
-    def _write(self, held: _lock.Held, batch: Batch, *, durable: bool) -> Position:
+    def _append_once(self, lines_behind: Callable[[Position], Batch], *, durable: bool) -> bool:
+        """Come one step nearer to the append; True if it is done."""
+        held = self.hold()
+        if is_mine(held.mutex):
+            raise ReentrantSaveError(self.path)
+        with held.mutex:
+            if not held.is_locked:
+                return False  # another handle of this process gave it up meanwhile
+            if not held.ready:
+                self._make_ready(held)
+                return False
+            if _fsio.at(self.path) != (held.identity, held.end):
+                held.ready = False
+                return False
+            self._fence(held.position)
+            batch = lines_behind(held.position)
+            if batch.payload:
+                self._write(held, batch, durable=durable)
+            return True
+
+    def _write(self, held: _lock.Held, batch: Batch, *, durable: bool) -> None:
         end = held.end
         self._attempt = batch.position
         written = False
@@ -353,7 +186,8 @@ class LogFile:
             written = True
             if durable:
                 _fsio.sync(held.fd)
-            held.end, held.position = end + len(batch.payload), batch.position
+            held.grow(len(batch.payload), batch.position, durable=durable)
+            self._seen = batch.position
         except BaseException as error:
             # The caller sees an error, so the records must not turn up later.
             held.ready = False
@@ -361,24 +195,24 @@ class LogFile:
             if not isinstance(error, OSError):
                 raise
             if is_cut and not written:
-                raise self._refused("write to", error) from error
+                raise StorageError.of(self.path, "write to", error) from error
             # The system reports a failed sync once and calls the next one a success.
             self._poisoned = True
+            if written and (not is_cut or held.durable_end < end):
+                _lock.suspects.add(held.identity)
             _lock.abandon(held)
-            raise UnknownOutcomeError(
-                self.path, "sync" if written else "write to", error.errno, _words(error)
-            ) from error
-        return batch.position
+            doing = "sync" if written else "write to"
+            raise UnknownOutcomeError.of(self.path, doing, error) from error
 
-    def _make_ready(self, held: _lock.Held, seen: Position | None) -> None:
+    def _make_ready(self, held: _lock.Held) -> None:
         """Look at a log that was just locked, and mend what a crash left of it."""
         here = _fsio.at(self.path)
         if here is None or here[0] != held.identity:
             _lock.abandon(held)
             what = "deleted" if here is None else "replaced by another file"
-            raise LogReplacedError(self.path, seen.seq if seen else 0, 0, what)
-        view = self._look(held.fd)
-        self._fence(view.position, seen)
+            raise LogReplacedError(self.path, self._seen.seq if self._seen else 0, 0, what)
+        view = self._reader.look_at(held.fd)
+        self._fence(view.position)
         if view.kept is not None or held.identity in _lock.suspects:
             self._replace(held, view)
             return
@@ -399,6 +233,7 @@ class LogFile:
         except _fsio.SyncFailedError:
             _lock.suspects.add(held.identity)
             raise
+        held.durable_end = held.end
         held.position = view.position
         held.ready = True
         if view.torn is not None:
@@ -409,7 +244,7 @@ class LogFile:
         if view.kept is None:
             entries: Iterator[Entry] = iter(Scan(_fsio.chunks(held.fd)))
         else:
-            entries = self._entries_of(held.fd, view.kept)
+            entries = self._reader.entries_of(held.fd, view.kept)
         new = _rewrite.write_anew(self.path, entries, id(self))
         self._attempt = new.position
         aside = _rewrite.set_aside(self.path) if view.kept is not None else ""
@@ -419,32 +254,34 @@ class LogFile:
         _fsio.sync_names(self.path)
         _lock.suspects.discard(held.identity)
         new.ready = True
+        if view.torn is not None:
+            warn_caller(_torn_words(self.path, view.torn), TornTailWarning)
         if aside:
             warn_caller(_recovered_words(self.path, new.position.seq, aside), RecoveryWarning)
 
-    def _fence(self, now: Position, seen: Position | None) -> Position:
+    def _fence(self, now: Position) -> None:
+        """Refuse to write behind a record that this handle has not seen."""
         # An interrupt can hit between the write and the return: then the newest record is ours.
-        if seen is None or now in (seen, self._known, self._attempt):
-            return now
-        if now.seq > seen.seq:
+        seen = self._seen
+        if seen is None or now in (seen, self._attempt):
+            self._seen = now
+        elif now.seq > seen.seq:
             raise ConflictError(self.path, seen.seq, now.seq)
-        raise LogReplacedError(self.path, seen.seq, now.seq, "cut short, or its content replaced,")
+        else:
+            what = "cut short, or its content replaced,"
+            raise LogReplacedError(self.path, seen.seq, now.seq, what)
 
     def _cut_back(self, held: _lock.Held, end: int, *, durable: bool) -> bool:
         try:
             _fsio.truncate(held.fd, end)
             if durable:
                 _fsio.sync(held.fd)
+        except _fsio.SyncFailedError:
+            _lock.suspects.add(held.identity)
+            return False
         except OSError:
             return False
         return True
-
-    def _refused(self, doing: str, error: OSError) -> StorageError:
-        return StorageError(self.path, doing, error.errno, _words(error))
-
-
-def _words(error: OSError) -> str:
-    return error.strerror or str(error)
 
 
 def _torn_words(path: str, torn: Torn) -> str:

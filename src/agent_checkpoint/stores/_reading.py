@@ -1,0 +1,213 @@
+"""What a log in a file holds. Reading takes no lock and changes nothing.
+
+The log may grow meanwhile, and a writer may cut back what it could not make durable: so damage
+counts only if it is seen twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from .._core.line import (
+    EMPTY,
+    MAX_LINE_BYTES,
+    READER_LIMITS,
+    VERSION,
+    NotARecord,
+    Position,
+)
+from .._core.scan import Entry, Scan, Survivor, Tail, entry_of, survivors, tail, turn_of
+from ..errors import (
+    CheckpointError,
+    CorruptLogError,
+    NewerFormatError,
+    NotALogError,
+    PathError,
+    ReaderLimitError,
+    StorageError,
+)
+from ..report import Damage, Report, Torn
+from . import _fsio
+
+_TAIL_BYTES = 64 * 1024
+
+
+class View(NamedTuple):
+    """A log as it was read."""
+
+    position: Position
+    end: int
+    last: Entry | None
+    torn: Torn | None
+    kept: list[Survivor] | None = None  # what recover= keeps of a damaged log
+
+
+class LogReader:
+    """Reads the log at *path*; *recover* says what of a damaged one."""
+
+    def __init__(self, path: str, recover: str) -> None:
+        self.path = path
+        self._recover = recover
+
+    def look(self) -> View:
+        """Return where the log ends and its last record, reading no more of it than needed."""
+        with self._opened() as fd:
+            return View(EMPTY, 0, None, None) if fd is None else self.look_at(fd)
+
+    def verify(self) -> Report:
+        """Read the whole log, and tell what it holds."""
+        with self._opened() as fd:
+            if fd is None:
+                return Report(0, 0, None, None)
+            scan, records = self._scan(fd)
+            damage, _ = self._judge(fd, scan)
+            return Report(records, _fsio.size(fd), scan.torn, damage)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield the records, oldest first."""
+        with self._opened() as fd:
+            if fd is None:
+                return
+            if self._recover == "salvage":
+                view = self._survey(fd)
+                if view is not None:
+                    yield from self.entries_of(fd, view.kept or [])
+                    return
+            seq = 0
+            damage: Damage | None = None
+            while True:
+                scan = Scan(_fsio.chunks(fd))
+                for entry in scan:
+                    if entry.seq > seq:
+                        yield entry
+                        seq = entry.seq
+                if scan.damage is None:
+                    return
+                if scan.damage == damage:
+                    if self._recover == "prefix":
+                        self._refuse_what_no_mode_mends(fd, scan)
+                        return
+                    raise self._damaged(fd, scan)
+                damage = scan.damage
+
+    def look_at(self, fd: int) -> View:
+        """Do as look(), in a file that is open."""
+        if self._recover != "tail":
+            view = self._survey(fd)
+            if view is not None:
+                return view
+        size = _fsio.size(fd)
+        wanted = _TAIL_BYTES
+        while size and wanted <= 4 * MAX_LINE_BYTES:
+            base = max(0, size - wanted)
+            found = tail(_fsio.read(fd, base, size), base)
+            if isinstance(found, Tail):
+                return self._view(found.last, found.torn)
+            if found == "unclear" or base == 0:
+                break
+            wanted *= 8
+        scan, _ = self._scan(fd)
+        if scan.damage is not None:
+            raise self._damaged(fd, scan)
+        return self._view(scan.last, scan.torn)
+
+    def entries_of(self, fd: int, kept: list[Survivor]) -> Iterator[Entry]:
+        """Read the records of a damaged log that are *kept*."""
+        for survivor in kept:
+            yield entry_of(survivor, _fsio.read(fd, survivor.start, survivor.end))
+
+    def error_in(self, entry: Entry, reason: str) -> CheckpointError:
+        """Return the error for a line that proved itself and yet cannot be read as a record."""
+        if reason in READER_LIMITS:
+            return ReaderLimitError(self.path, entry.seq, reason)
+        return CorruptLogError(self.path, entry.start, entry.seq, reason)
+
+    def refuse_wrong_kind(self) -> None:
+        """Raise PathError if something else than a file stands at the path."""
+        try:
+            kind = _fsio.kind_of(self.path)
+        except OSError as error:
+            raise StorageError.of(self.path, "open", error) from error
+        if kind not in ("file", "nothing"):
+            raise PathError(self.path, kind)
+
+    @contextmanager
+    def _opened(self) -> Generator[int | None, None, None]:
+        """Open the log to read it; None if there is none."""
+        self.refuse_wrong_kind()
+        fd = None
+        try:
+            fd = _fsio.open_read(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise StorageError.of(self.path, "open", error) from error
+        try:
+            yield fd
+        except OSError as error:
+            raise StorageError.of(self.path, "read", error) from error
+        finally:
+            if fd is not None:
+                _fsio.close(fd)
+
+    def _view(self, last: Entry | None, torn: Torn | None) -> View:
+        if last is None:
+            return View(EMPTY, 0, None, torn)
+        try:
+            turn = turn_of(last)
+        except NotARecord as reason:
+            raise self.error_in(last, str(reason)) from None
+        return View(Position(last.seq, last.mark, turn), last.end, last, torn)
+
+    def _scan(self, fd: int) -> tuple[Scan, int]:
+        """Read the whole log, and count its records."""
+        damage = None
+        while True:
+            scan = Scan(_fsio.chunks(fd))
+            records = sum(1 for _ in scan)
+            if scan.damage == damage:
+                return scan, records
+            damage = scan.damage
+
+    def _survey(self, fd: int) -> View | None:
+        """Return what recover= keeps of the log, if it is damaged."""
+        scan, _ = self._scan(fd)
+        if scan.damage is None:
+            return None
+        kept = self._refuse_what_no_mode_mends(fd, scan)
+        if self._recover == "prefix":
+            before = Scan(_fsio.chunks(fd))
+            kept = [
+                Survivor(e.seq, e.start, e.start + len(e.line), e.plain is None) for e in before
+            ]
+        last = next(self.entries_of(fd, kept[-1:]), None)
+        return self._view(last, None)._replace(kept=kept)
+
+    def _refuse_what_no_mode_mends(self, fd: int, scan: Scan) -> list[Survivor]:
+        """Raise if the file was never a log, or a newer release wrote to it."""
+        kept, newer = survivors(_fsio.chunks(fd))
+        if newer is not None:
+            raise self._newer(newer)
+        if not scan.is_mendable or (scan.is_foreign and not kept):
+            raise self._damaged(fd, scan)
+        return kept
+
+    def _judge(self, fd: int, scan: Scan) -> tuple[Damage | None, bool]:
+        """Return the damage of the log, and whether it never was one."""
+        if scan.is_foreign:
+            kept, newer = survivors(_fsio.chunks(fd))
+            return newer or scan.damage, not kept and newer is None
+        return scan.damage, False
+
+    def _damaged(self, fd: int, scan: Scan) -> CheckpointError:
+        damage, is_foreign = self._judge(fd, scan)
+        assert damage is not None
+        if damage.newer:
+            return self._newer(damage)
+        kind = NotALogError if is_foreign else CorruptLogError
+        return kind(self.path, damage.offset, damage.seq, damage.reason)
+
+    def _newer(self, damage: Damage) -> NewerFormatError:
+        return NewerFormatError(self.path, damage.offset, damage.newer, VERSION)
