@@ -134,7 +134,7 @@ def test_an_interrupt_at_any_point_of_a_save_hurts_no_other_save(
 ) -> None:
     def check_all() -> list[str]:
         gc.freeze()
-        places = []
+        places: list[str] = []
         for number in count(1):
             place = check_an_interrupt(
                 tmp_path / f"{number}.jsonl", number, company, is_first=is_first

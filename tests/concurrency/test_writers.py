@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -525,7 +525,7 @@ def test_a_file_replaced_while_the_first_save_gets_ready_is_noticed(
 ) -> None:
     fill(path, 1)
     ckpt = Checkpointer(path)
-    replaced = []
+    replaced: list[Call] = []
 
     def replace_before(call: Call) -> Any:
         if call.name == operation and not replaced:
@@ -548,7 +548,7 @@ def test_a_process_that_waits_for_a_file_that_is_replaced_gets_the_new_one(path:
     path.write_bytes(b"")
     late = Checkpointer(path)
     fcntl_flock = fcntl.flock
-    held = []
+    held: list[BinaryIO] = []
 
     def replace_before_the_lock(call: Call) -> Any:
         if call.name == "flock" and not held:

@@ -79,16 +79,21 @@ class NotARecord(ValueError):
     """These bytes are not a record; ``str()`` says why. Those who know where make it an error."""
 
 
-def body(turn: int, ts: float, data: bytes, meta: bytes) -> bytes:
-    """Return a line up to its sum, from the JSON of its state and of its tags."""
-    return b'{"turn":%d,"ts":%s,"data":%s,"meta":%s' % (turn, repr(ts).encode(), data, meta)
+def body(turn: int, ts: float, data: bytes, meta: bytes) -> tuple[bytes, ...]:
+    """Return a line up to its sum, in parts, from the JSON of its state and of its tags."""
+    return b'{"turn":%d,"ts":%s,"data":' % (turn, repr(ts).encode()), data, b',"meta":', meta
 
 
-def seal(body: bytes, seq: int, link: bytes) -> tuple[bytes, bytes]:
+def seal(body: tuple[bytes, ...], seq: int, link: bytes) -> tuple[bytes, bytes]:
     """Return the finished line, newline included, and its mark."""
-    stem = b"%d:%d:%d:%s:" % (VERSION, seq, len(body), link)
-    text = b"%s%08x" % (stem, crc32(stem, crc32(_SUM_KEY, crc32(body))))
-    return b'%s%s%s"}\n' % (body, _SUM_KEY, text), b"%08x" % crc32(text)
+    length = crc = 0
+    for part in body:
+        length += len(part)
+        crc = crc32(part, crc)
+    stem = b"%d:%d:%d:%s:" % (VERSION, seq, length, link)
+    text = b"%s%08x" % (stem, crc32(stem, crc32(_SUM_KEY, crc)))
+    # One copy of the state: it may be large.
+    return b"".join((*body, _SUM_KEY, text, b'"}\n')), b"%08x" % crc32(text)
 
 
 def body_of(line: bytes) -> bytes:
