@@ -113,9 +113,9 @@ def test_a_log_that_has_grown_is_not_appended_to_even_if_its_writer_is_gone(
         with pytest.raises(ConflictError, match="Nothing was written") as conflict:
             mine.save("mine")
 
-    assert (conflict.value.expected, conflict.value.actual) == (earlier, earlier + 2)
-    assert snapshot(path.parent) == before
-    assert is_free(path)
+        assert (conflict.value.expected, conflict.value.actual) == (earlier, earlier + 2)
+        assert snapshot(path.parent) == before
+        assert is_free(path)
 
 
 @pytest.mark.parametrize("read", ["last", "read"])

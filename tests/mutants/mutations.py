@@ -11,6 +11,7 @@ from typing import NamedTuple
 FSIO = "stores/_fsio.py"
 LOCK = "stores/_lock.py"
 FILE = "stores/file.py"
+READING = "stores/_reading.py"
 REWRITE = "stores/_rewrite.py"
 LINE = "_core/line.py"
 SCAN = "_core/scan.py"
@@ -49,8 +50,8 @@ MUTANTS = [
     Mutant(
         "no sync of the record",
         FILE,
-        "                if durable:\n                    _fsio.sync(held.fd)\n                held.end",
-        "                held.end",
+        "            if durable:\n                _fsio.sync(held.fd)\n            held.grow",
+        "            held.grow",
         (THREADS + "test_a_save_returns_only_when_its_own_bytes_are_synced",),
     ),
     Mutant(
@@ -70,8 +71,8 @@ MUTANTS = [
     Mutant(
         "no sync of the folder of a new log",
         FSIO,
-        "    sync_folder(folder)\n    try:",
-        "    try:",
+        "    sync_folder(folder)\n    sync_name(folder)",
+        "    sync_name(folder)",
         (HERE + "test_the_name_of_a_new_log_is_synced_before_the_save_returns",),
     ),
     Mutant(
@@ -99,21 +100,23 @@ MUTANTS = [
         "a failed sync is tried again, and the second one believed",
         FSIO,
         "        os.fdatasync(fd)",
-        "        try:\n            os.fdatasync(fd)\n        except OSError:\n            os.fdatasync(fd)",
+        "        for _ in range(2):\n"
+        "            try:\n                return os.fdatasync(fd)\n"
+        "            except OSError:\n                pass",
         (THREADS + "test_a_sync_that_fails_is_an_unknown_outcome",),
     ),
     Mutant(
         "a failed sync does not poison the handle",
         FILE,
-        "                self._poisoned = True\n                _lock.abandon(held)",
-        "                _lock.abandon(held)",
+        "            self._poisoned = True\n            if written",
+        "            if written",
         (FAULTS + "test_after_a_failed_sync_the_next_one_is_not_believed",),
     ),
     Mutant(
         "after a failed sync the outcome is said to be known",
         FILE,
-        "                if is_cut and not written:",
-        "                if is_cut:",
+        "            if is_cut and not written:",
+        "            if is_cut:",
         (THREADS + "test_a_sync_that_fails_is_an_unknown_outcome",),
     ),
     # -- half a line -----------------------------------------------------------------------
@@ -134,14 +137,14 @@ MUTANTS = [
     Mutant(
         "an append behind a torn tail does not repair it first",
         FILE,
-        "            _fsio.truncate(held.fd, view.end)",
+        "            size = view.end\n            _fsio.truncate(held.fd, size)",
         "            pass",
         (NULS + "test_several_torn_records_of_one_shared_sync_are_all_dropped",),
     ),
     Mutant(
         "an append behind a record without newline does not add it",
         FILE,
-        '            _fsio.write_all(held.fd, b"\\n")',
+        '            _fsio.write_all(held.fd, b"\\n")\n            held.end = size + 1',
         "            pass",
         (HERE + "test_a_record_without_its_newline_is_kept_and_gets_it",),
     ),
@@ -173,8 +176,8 @@ MUTANTS = [
     Mutant(
         "a line links to nothing",
         LINE,
-        "(VERSION, seq, len(body), link)",
-        "(VERSION, seq, len(body), START)",
+        "(VERSION, seq, length, link)",
+        "(VERSION, seq, length, START)",
         (HERE + "test_records_are_read_back",),
     ),
     Mutant(
@@ -238,22 +241,22 @@ MUTANTS = [
     Mutant(
         "no comparison of the file with its path after locking",
         LOCK,
-        "                elif _fsio.identity_at(path) != identity:",
-        "                elif False:",
+        "                and _fsio.identity_at(path) == held.identity",
+        "                and True",
         (WRITERS + "test_a_process_that_waits_for_a_file_that_is_replaced_gets_the_new_one",),
     ),
     Mutant(
         "no comparison of the file with its path before a write",
         FILE,
-        "_fsio.at(self.path) == (held.identity, held.end)",
-        "_fsio.size(held.fd) == held.end",
+        "_fsio.at(self.path) != (held.identity, held.end)",
+        "_fsio.size(held.fd) != held.end",
         (WRITERS + "test_no_save_is_acknowledged_into_a_file_that_is_not_at_the_path",),
     ),
     Mutant(
         "records of a program that asks for no lock are not noticed",
         FILE,
-        "_fsio.at(self.path) == (held.identity, held.end)",
-        "_fsio.identity_at(self.path) == held.identity",
+        "_fsio.at(self.path) != (held.identity, held.end)",
+        "_fsio.identity_at(self.path) != held.identity",
         (TOUCHED + "test_records_of_a_program_that_asks_for_no_lock_are_not_written_over",),
     ),
     Mutant(
@@ -266,14 +269,14 @@ MUTANTS = [
     Mutant(
         "the end of one handle unlocks the others of its process",
         LOCK,
-        "        if not held.users:",
+        "        if not held.users - {user}:",
         "        if True:",
         (WRITERS + "test_the_end_of_the_old_handle_does_not_unlock_the_new_one",),
     ),
     Mutant(
         "a closed handle keeps the lock",
         LOCK,
-        "        if not held.users:",
+        "        if not held.users - {user}:",
         "        if False:",
         (WRITERS + "test_a_run_is_free_once_its_writer_has_ended",),
     ),
@@ -310,8 +313,8 @@ MUTANTS = [
     Mutant(
         "an interrupt loses the saves of the threads that wait",
         SHARED_WRITE,
-        "        finally:\n            self._writer = None",
-        "        finally:\n            self._writer = None\n"
+        "        except BaseException:\n            item.done = True",
+        "        except BaseException:\n"
         "            for item in queue.items:\n                item.done = True",
         (THREADS + "test_an_interrupt_in_the_thread_that_writes_hurts_no_save_of_another_thread",),
     ),
@@ -332,7 +335,7 @@ MUTANTS = [
     ),
     Mutant(
         "what stands at the path is not looked at",
-        FILE,
+        READING,
         '        if kind not in ("file", "nothing"):',
         "        if False:",
         (INPUT + "test_a_path_that_is_no_regular_file_is_refused_at_once",),
@@ -347,7 +350,7 @@ MUTANTS = [
     Mutant(
         "a newer format is damage",
         LINE,
-        "    return version if version > VERSION else 0",
+        "    if version <= VERSION:\n        return 0",
         "    return 0",
         (HERE + "test_a_newer_format_is_refused",),
     ),
