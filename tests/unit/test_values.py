@@ -231,6 +231,31 @@ def test_any_json_value_comes_back_exactly_and_its_line_is_strict_json(folder, v
     assert exactly([line["data"], line["meta"]]) == exactly([value, tags])
 
 
+TEXTS = [
+    "plain",
+    "na\u00efve",
+    "\x1b[0m\x7f",
+    "\\u00ef",
+    "\\\\u0041",
+    "\U0001f600",
+    "\u2028",
+    "\u4e2d" * 3,
+]
+
+
+@pytest.mark.parametrize("first", TEXTS)
+@pytest.mark.parametrize("second", TEXTS)
+def test_a_text_is_written_the_same_whatever_was_written_before_it(path, first, second):
+    with Checkpointer(path, durability="flush") as ckpt:
+        for text in (first, second, second):
+            ckpt.save({text: text})
+
+    written = [line.partition(b',"data":')[2] for line in path.read_bytes().split(b"\n")[:-1]]
+    for text, line in zip((first, second, second), written):
+        plainly = json.dumps({text: text}, ensure_ascii=False, separators=(",", ":"))
+        assert line.startswith(plainly.encode() + b',"meta":')
+
+
 # -- what is refused ----------------------------------------------------------------------
 
 
