@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._core.codec import decode, encode, show, type_name
-from ._core.line import MAX_LINE_BYTES, MAX_TURN, NotARecord, Position, body, seal
-from ._core.scan import Entry, turn_of
+from ._core.line import MAX_JSON_BYTES, MAX_TURN, Position, body, seal
+from ._core.scan import Entry
 from ._shared_write import SharedWrite
 from .errors import (
     ArgumentError,
@@ -94,8 +94,9 @@ class Checkpointer:
             raise ArgumentError("turn", show(turn), f"a whole number from 0 to {MAX_TURN}")
         data_json = encode(data, "data")
         meta_json = self._tags_json if meta is None else self._joined(meta)
-        if len(data_json) + len(meta_json) > MAX_LINE_BYTES - 256:
-            raise RecordTooLargeError(len(data_json) + len(meta_json), MAX_LINE_BYTES - 256)
+        size = len(data_json) + len(meta_json)
+        if size > MAX_JSON_BYTES:
+            raise RecordTooLargeError(size, MAX_JSON_BYTES)
         item = _Item(data_json, meta_json, turn)
         self._writes.run(item, self._commit)
         if item.error is not None:
@@ -118,7 +119,7 @@ class Checkpointer:
         """Return the newest record of *turn*, or the record *seq*."""
         if (turn is None) == (seq is None):
             raise ArgumentError("turn or seq", "given twice, or not at all", "one of the two")
-        name, number, number_of = ("turn", turn, turn_of) if seq is None else ("seq", seq, _seq_of)
+        name, number, number_of = ("turn", turn, _turn_of) if seq is None else ("seq", seq, _seq_of)
         if type(number) is not int:
             raise ArgumentError(name, show(number), "a whole number")
         found = None
@@ -218,10 +219,7 @@ class Checkpointer:
         return encode({**self._tags, **meta}, "meta")
 
     def _record(self, entry: Entry) -> Record:
-        try:
-            turn, ts, data, meta = entry.fields()
-        except NotARecord as reason:
-            raise self._log.error_in(entry, str(reason)) from None
+        turn, ts, data, meta = self._log.fields(entry)
         return Record(turn, ts, data, meta, entry.seq)
 
 
@@ -236,6 +234,10 @@ class _Item:
         self.ts = 0.0
         self.done = False
         self.error: CheckpointError | None = None
+
+
+def _turn_of(entry: Entry) -> int:
+    return entry.turn
 
 
 def _seq_of(entry: Entry) -> int:

@@ -19,7 +19,7 @@ CheckpointError
 ├── RecordNotFoundError (LookupError) no record of that turn or seq
 ├── CorruptLogError                   bytes that were written whole have changed since
 │   └── NotALogError                  the file was never a log
-├── ReaderLimitError                  a record is whole, and beyond a limit of this process
+├── ReaderLimitError                  a record is beyond a limit of this process
 ├── NewerFormatError                  the log was written by a newer release
 └── StorageError                      the operating system refused; nothing was stored
     └── UnknownOutcomeError           it refused too late to know
@@ -68,7 +68,7 @@ class RecordTooLargeError(ArgumentError):
 
     def __str__(self) -> str:
         return (
-            f"this record would be a line of {self.size} bytes; the longest a log takes is"
+            f"this record has {self.size} bytes of JSON; a line has room for"
             f" {self.limit}. Nothing was written. Keep what is large in a file of its own and"
             " save its name."
         )
@@ -254,7 +254,7 @@ class NotALogError(CorruptLogError):
 
 
 class ReaderLimitError(CheckpointError):
-    """A record is whole, and a limit of this process keeps it from being read."""
+    """A limit of this process keeps a record from being read. The log was left as it is."""
 
     def __init__(self, path: str, seq: int, reason: str) -> None:
         super().__init__(path, seq, reason)
@@ -262,8 +262,8 @@ class ReaderLimitError(CheckpointError):
 
     def __str__(self) -> str:
         return (
-            f"record {self.seq} of {self.path!r} is whole, and this process cannot read it:"
-            f" {self.reason}. Nothing was changed. Raise the limit and read it again."
+            f"record {self.seq} of {self.path!r} is beyond what this process reads: {self.reason}."
+            " Nothing was changed. Raise the limit and read it again."
         )
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
-
-_reading = threading.RLock()  # two threads that look at one record get one state
 
 
 class Record:
     """One checkpoint of a run: its turn, when it was saved, the state, its tags, its number."""
 
-    __slots__ = ("_data", "_read", "meta", "seq", "ts", "turn")
+    __slots__ = ("_read", "_state", "meta", "seq", "ts", "turn")
 
     turn: int
     ts: float
     meta: dict[str, Any]
     seq: int
-    _data: Any
     _read: Callable[[], Any] | None
+    _state: dict[str, Any]
 
     def __init__(
         self,
@@ -36,19 +33,19 @@ class Record:
         put(self, "ts", ts)
         put(self, "meta", meta)
         put(self, "seq", seq)
-        put(self, "_data", data)
         put(self, "_read", read)
+        put(self, "_state", {} if read else {"data": data})
 
     @property
     def data(self) -> Any:
         """The saved state. It belongs to this record alone: the log does not follow its changes."""
         # A save returns before it decodes: most callers never look, and a state can be large.
-        if self._read is not None:
-            with _reading:
-                if self._read is not None:
-                    object.__setattr__(self, "_data", self._read())
-                    object.__setattr__(self, "_read", None)
-        return self._data
+        read = self._read
+        if read is not None:
+            # Of two threads that both decode it, both get what the first put there.
+            self._state.setdefault("data", read())
+            object.__setattr__(self, "_read", None)
+        return self._state["data"]
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Record is read-only; {name!r} stays as it was saved")

@@ -15,6 +15,7 @@ READING = "stores/_reading.py"
 REWRITE = "stores/_rewrite.py"
 LINE = "_core/line.py"
 SCAN = "_core/scan.py"
+TAIL = "_core/tail.py"
 CODEC = "_core/codec.py"
 CHECKPOINTER = "checkpointer.py"
 SHARED_WRITE = "_shared_write.py"
@@ -189,7 +190,7 @@ MUTANTS = [
     ),
     Mutant(
         "the link is not compared at the end of a log",
-        SCAN,
+        TAIL,
         " or mark_before(buf, seal.start - 1) != seal.link:",
         ":",
         (FLIP + "test_the_end_of_a_log_is_enough_to_notice_what_stands_there",),
@@ -350,7 +351,7 @@ MUTANTS = [
     Mutant(
         "a newer format is damage",
         LINE,
-        "    if version <= VERSION:\n        return 0",
+        "    if found is None or version <= VERSION:\n        return 0",
         "    return 0",
         (HERE + "test_a_newer_format_is_refused",),
     ),

@@ -14,6 +14,7 @@ from agent_checkpoint import (
     CorruptLogError,
     NewerFormatError,
     NotALogError,
+    ReaderLimitError,
     RecordTooLargeError,
     TornTailWarning,
 )
@@ -91,7 +92,6 @@ BAD_RECORDS = {
     "turn null": b'{"turn":null,"ts":1.5,"data":1}\n',
     "turn negative": b'{"turn":-1,"ts":1.5,"data":1}\n',
     "turn huge": b'{"turn":9007199254740992,"ts":1.5,"data":1}\n',
-    "turn of 5,000 digits": b'{"turn":%s,"ts":1.5,"data":1}\n' % (b"9" * 5000),
     "ts a string": b'{"turn":1,"ts":"2026-01-01","data":1}\n',
     "ts a bool": b'{"turn":1,"ts":true,"data":1}\n',
     "meta a list": b'{"turn":1,"ts":1.5,"data":1,"meta":[]}\n',
@@ -220,20 +220,11 @@ def test_a_line_that_is_no_record_is_damage_where_it_stands(path, make, kind):
         (b'{"turn":1,"ts":"now","data":1}', "ts is not a number"),
         (b'{"turn":1,"ts":1.5,"data":1,"meta":[]}', "meta is not an object"),
         (b'{"turn":1,"ts":1.5,"data":1,"sum":"x"}', "sum does not fit"),
-        (
-            b'{"turn":1,"ts":1.5,"data":%s}' % (b"9" * 5000),
-            "more digits than sys.set_int_max_str_digits",
-        ),
-        (
-            b'{"turn":1,"ts":1.5,"data":' + b"[" * 9**6 + b"]" * 9**6 + b"}",
-            "nested deeper than sys.setrecursionlimit",
-        ),
+        (b'{"turn":1,"ts":1.5,"data":' + b"[" * 9**6 + b"]" * 9**6 + b"}", "nested more than"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_reason_says_what_is_wrong_with_a_line(path, line, reason):
-    if "digits" in reason and not hasattr(sys, "set_int_max_str_digits"):
-        pytest.skip("this Python reads integers of any length")
     log = build([1])
     put(path, log.content + line + b"\n")
 
@@ -241,6 +232,43 @@ def test_the_reason_says_what_is_wrong_with_a_line(path, line, reason):
 
     assert all(reason in error.reason for error in errors)
     assert all(error.offset == len(log.content) for error in errors)
+
+
+BEYOND = {
+    "sys.set_int_max_str_digits": b"9" * 5000,
+    "sys.setrecursionlimit": b'["a\\"[[[",' * 9000 + b"1" + b"]" * 9000,
+}
+
+
+@pytest.mark.parametrize("recover", RECOVERIES)
+@pytest.mark.parametrize("limit", BEYOND)
+def test_a_line_beyond_a_limit_of_this_process_is_refused_and_left_alone(path, limit, recover):
+    if not hasattr(sys, limit.partition(".")[2]):
+        pytest.skip("this Python reads integers of any length")
+    line = b'{"turn":7,"ts":1.5,"data":%s,"meta":{}}' % BEYOND[limit]
+    for behind in (b"\n", b"", b"\n" + plain([1]).content):
+        put(path, plain([1]).content + line + behind)
+
+        errors = refusals(path, {"records": read_all, **WRITES}, recover=recover)
+        with pytest.raises(ReaderLimitError):
+            Checkpointer(path, recover=recover).verify()
+
+        for error in errors:
+            assert type(error) is ReaderLimitError
+            assert error.seq == 2
+            check_words(error, str(path), "record 2", limit, advice="Raise the limit")
+
+
+def test_a_record_beyond_a_limit_is_read_once_the_limit_is_raised(path, digit_limit):
+    Checkpointer(path).save(10**1000)
+    put(path, path.read_bytes() + plain([10**1000]).content)
+
+    digit_limit(700)
+    refusals(path, {"records": read_all, "at": READS["at"]}, recover="salvage")
+    digit_limit(0)
+    records = list(Checkpointer(path, recover="salvage").records())
+
+    assert [record.data for record in records] == [10**1000] * 2
 
 
 def test_lines_that_end_in_cr_lf_are_read_and_written_on(path):

@@ -436,15 +436,6 @@ def test_an_integer_of_more_digits_than_python_reads_is_refused(path, wrap, sign
         assert f"{MAX_DIGITS} digits" in error.value
 
 
-@pytest.fixture
-def digit_limit() -> Iterator[Any]:
-    if not hasattr(sys, "set_int_max_str_digits"):
-        pytest.skip("this Python has no limit to set")
-    before = sys.get_int_max_str_digits()
-    yield sys.set_int_max_str_digits
-    sys.set_int_max_str_digits(before)
-
-
 @pytest.mark.parametrize("limit", [0, 10_000, 640])
 @pytest.mark.parametrize("wrap", [lambda n: n, lambda n: [n], lambda n: {"a": [1, {"n": n}]}])
 def test_no_setting_of_this_process_lets_a_longer_integer_in(path, digit_limit, limit, wrap):

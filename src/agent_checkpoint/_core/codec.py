@@ -80,12 +80,25 @@ def _to_json(value: Any) -> str:
     return text
 
 
+class BeyondReader(Exception):
+    """This may be JSON, and a limit of this process keeps it from being read."""
+
+    def __init__(self, reason: str, seq: int = 0) -> None:
+        super().__init__(reason, seq)
+        self.reason, self.seq = reason, seq
+
+
 def decode(text: bytes) -> Any:
     """Return the value of JSON *text*; what is not JSON in UTF-8 raises ValueError."""
     try:
         return json.loads(text.decode())
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        limit = "it is nested deeper than sys.setrecursionlimit() lets this program read"
+    except ValueError:
+        limit = "it holds an integer of more digits than sys.set_int_max_str_digits() lets in"
+    raise BeyondReader(limit)
 
 
 def show(value: object) -> str:

@@ -19,10 +19,12 @@ import re
 from typing import Any, NamedTuple, cast
 from zlib import crc32
 
-from .codec import decode
+from .codec import BeyondReader, decode
 
 VERSION = 1
 MAX_LINE_BYTES = 128 * 1024 * 1024
+MAX_JSON_BYTES = MAX_LINE_BYTES - 256
+"""What a line has room for beside turn, ts and sum."""
 START = b"00000000"
 """The link of a log's first line."""
 
@@ -30,17 +32,15 @@ _SUM_KEY = b',"sum":"'
 _SUM = re.compile(
     rb',"sum":"([0-9]{1,9}):([0-9]{1,18}):([0-9]{1,12}):([0-9a-f]{8}):([0-9a-f]{8})"\}'
 )
+_TURN = re.compile(rb'\{"turn":([0-9]{1,16}),')
 _NEWER = re.compile(rb',"sum":"([0-9]{1,9}):[^"\\]*"\}\Z')
 _END_OF_SUM = re.compile(rb'[,"sum:0-9a-f]{0,60}"?\}')
 _BEFORE_A_VALUE = (b":", b",", b"[")
 _BEHIND_A_VALUE = (b",", b"]", b"}")
 _SUM_SPAN = 96  # no sum of this version is longer
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]')
+_READABLE_DEPTH = 10_000  # no limit of a Python can be raised much further
 _MEMBERS = frozenset(("turn", "ts", "data", "meta"))
-READER_LIMITS = (
-    "it holds an integer of more digits than sys.set_int_max_str_digits() lets this program read",
-    "it is nested deeper than sys.setrecursionlimit() lets this program read",
-)
-"""Why a record that is whole may be beyond this process."""
 MAX_TURN = 2**53 - 1
 """The largest turn: above it, readers that hold numbers as doubles (jq) would round."""
 
@@ -116,6 +116,8 @@ def prove(buf: bytes, start: int, end: int) -> Seal | None:
         return None
     if crc32(memoryview(buf)[start : found.start(5)]) != int(found[5], 16):
         return None
+    if _TURN.match(buf, start) is None:
+        return None
     return Seal(start, end, int(found[2]), found[4], b"%08x" % crc32(found[0][8:-2]))
 
 
@@ -126,25 +128,36 @@ def newer_version_of(line: bytes) -> int:
     """
     found = _NEWER.search(line)
     version = int(found[1]) if found else 0
-    if version <= VERSION:
+    if found is None or version <= VERSION:
         return 0
+    if is_whole(b"%s%d%s" % (line[: found.start(1)], VERSION, line[found.end(1) :])):
+        return 0  # a changed bit made a 3, a 5 or a 9 of its 1
     if b"\0" not in line:
         # A member of the state may be called sum as well.
         try:
             members = decode(line)
         except ValueError:
             return 0
+        except BeyondReader:
+            return version
         if not isinstance(members, dict) or "sum" not in members:
             return 0
     return version
 
 
-def is_newer_by_a_bit(line: bytes) -> bool:
-    """Tell whether a line of a newer version would prove itself as one of this version."""
-    found = _NEWER.search(line)
-    if found is None:
+def turn_in(line: bytes) -> int:
+    """Return the turn of a line that proved itself."""
+    found = _TURN.match(line)
+    return int(found[1]) if found else 0
+
+
+def is_json(line: bytes) -> bool:
+    """Tell whether *line* is JSON from its beginning to its end."""
+    try:
+        decode(line)
+    except ValueError:
         return False
-    return is_whole(b"%s%d%s" % (line[: found.start(1)], VERSION, line[found.end(1) :]))
+    return True
 
 
 def is_whole(line: bytes) -> bool:
@@ -233,20 +246,30 @@ def _members(line: bytes) -> dict[str, Any]:
         members = decode(line)
     except UnicodeDecodeError:
         raise NotARecord("it is not UTF-8") from None
-    except ValueError as error:
-        raise NotARecord(_why_no_json(line, error)) from None
+    except ValueError:
+        has_mark = line.startswith(b"\xef\xbb\xbf")
+        raise NotARecord(
+            "it begins with a byte order mark" if has_mark else "it is not JSON"
+        ) from None
+    except BeyondReader:
+        if _depth_of(line) > _READABLE_DEPTH:
+            raise NotARecord(f"it is nested more than {_READABLE_DEPTH} levels deep") from None
+        raise
     if type(members) is not dict:
         raise NotARecord("it is JSON, but not an object")
     return cast("dict[str, Any]", members)
 
 
-def _why_no_json(line: bytes, error: ValueError) -> str:
-    if line.startswith(b"\xef\xbb\xbf"):
-        return "it begins with a byte order mark"
-    for word, reason in zip(("digits", "deep"), READER_LIMITS):
-        if word in str(error):
-            return reason
-    return "it is not JSON"
+def _depth_of(line: bytes) -> int:
+    """Return how deep the containers of *line* are nested, without recursion."""
+    deepest = depth = 0
+    for found in _STRING_OR_BRACKET.finditer(line):
+        if found[0] in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif found[0] in b"]}":
+            depth -= 1
+    return deepest
 
 
 def _fields(members: dict[str, Any]) -> Fields:

@@ -15,34 +15,32 @@ Torn bytes were never acknowledged and may be dropped. Damaged bytes were, and m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..report import Damage, Torn
+from .codec import BeyondReader
 from .line import (
     MAX_LINE_BYTES,
     START,
     Fields,
     NotARecord,
+    Position,
     Seal,
     is_end_of_first,
-    is_newer_by_a_bit,
+    is_json,
     is_whole,
-    last_proven_in,
-    mark_before,
     mark_of,
     newer_version_of,
     prove,
     proven_in,
     read_plain,
     read_sealed,
+    turn_in,
 )
 
 _HEAD = b'{"turn":'
-_TURN = re.compile(rb'\{"turn":([0-9]{1,16}),')
-_BLANK = b" \t\r"
-_BEFORE_A_LINE = 128  # bytes in which the sum of the line before is found
+BLANK = b" \t\r"
 
 
 class Entry(NamedTuple):
@@ -56,16 +54,22 @@ class Entry(NamedTuple):
     plain: Fields | None  # read already, for a line without sum
     terminated: bool
 
+    @property
+    def turn(self) -> int:
+        """The turn, without reading the state."""
+        return turn_in(self.line) if self.plain is None else self.plain.turn
+
+    @property
+    def position(self) -> Position:
+        """Where the log ends, if this is its last record."""
+        return Position(self.seq, self.mark, self.turn)
+
     def fields(self) -> Fields:
-        return read_sealed(self.line) if self.plain is None else self.plain
-
-
-def turn_of(entry: Entry) -> int:
-    """Return the turn of a record without reading its state."""
-    if entry.plain is not None:
-        return entry.plain.turn
-    found = _TURN.match(entry.line)
-    return int(found[1]) if found else entry.fields().turn
+        """Read the members; NotARecord or BeyondReader if that cannot be."""
+        try:
+            return read_sealed(self.line) if self.plain is None else self.plain
+        except BeyondReader as beyond:
+            raise BeyondReader(beyond.reason, self.seq) from None
 
 
 class Piece(NamedTuple):
@@ -118,7 +122,6 @@ class Scan:
         self.torn: Torn | None = None
         self.damage: Damage | None = None
         self.is_foreign = False  # damaged from the start, which looks like no log's
-        self.is_mendable = True  # False where the damage is a line that a newer release wrote
         self._pieces = pieces(chunks)
 
     @property
@@ -135,6 +138,12 @@ class Scan:
         return self.last.mark if self.last else START
 
     def __iter__(self) -> Iterator[Entry]:
+        try:
+            yield from self._records()
+        except BeyondReader as beyond:
+            raise BeyondReader(beyond.reason, self.seq + 1) from None
+
+    def _records(self) -> Iterator[Entry]:
         for piece in self._pieces:
             entry, reason = self._read(piece)
             if entry is not None:
@@ -143,7 +152,6 @@ class Scan:
             elif reason:
                 self.damage = newer_line(piece, self.seq + 1)
                 if self.damage is not None:
-                    self.is_mendable = is_newer_by_a_bit(piece.line or b"")
                     return
                 head = self._head_of(piece)
                 if head is not None:
@@ -165,12 +173,16 @@ class Scan:
             if reason:
                 return None, reason
             return Entry(piece.offset, end, seal.seq, seal.mark, line, None, piece.terminated), ""
-        if not line.strip(_BLANK):
+        if not line.strip(BLANK):
             return None, ""
         try:
             fields = read_plain(line)
         except NotARecord as why:
             return None, str(why)
+        except BeyondReader as beyond:
+            if not piece.terminated or b"\0" in line:
+                return None, beyond.reason
+            raise
         return (
             Entry(piece.offset, end, self.seq + 1, mark_of(line), line, fields, piece.terminated),
             "",
@@ -241,13 +253,13 @@ def _damage_in(piece: Piece, reason: str, *, is_first: bool) -> str:
     if newer_line(piece, 0) is not None:
         return f"{reason}; a line of a newer format stands behind it"
     if not piece.terminated:
-        return reason if _is_whole_json_without_sum(line) else ""
-    if not _has_lost_bytes(line):
+        return reason if is_whole_json_without_sum(line) else ""
+    if not has_lost_bytes(line):
         return reason
     return ""
 
 
-def _has_lost_bytes(line: bytes) -> bool:
+def has_lost_bytes(line: bytes) -> bool:
     """Tell whether the NULs of a terminated line are what a write that never ended leaves.
 
     A space and an @ are one flipped bit away from NUL: if turning a bit of the only NUL makes the
@@ -264,15 +276,9 @@ def _has_lost_bytes(line: bytes) -> bool:
     return True
 
 
-def _is_whole_json_without_sum(line: bytes) -> bool:
-    # Cutting a line never leaves a whole object, so this was written so: it is not ours to drop.
-    if not line.rstrip(_BLANK).endswith(b"}") or b'"sum":"' in line[-96:]:
-        return False
-    try:
-        read_plain(line)
-    except NotARecord as why:
-        return str(why).startswith("it is JSON")
-    return True
+def is_whole_json_without_sum(line: bytes) -> bool:
+    """Tell whether *line* was written so by a stranger: cutting a line never leaves an object."""
+    return line.rstrip(BLANK).endswith(b"}") and b'"sum":"' not in line[-96:] and is_json(line)
 
 
 def _begins_like_a_log(piece: Piece, *, is_alone: bool) -> bool:
@@ -288,109 +294,3 @@ def _begins_like_a_log(piece: Piece, *, is_alone: bool) -> bool:
         # Its first sectors were lost. Other files begin with NULs too; none ends like a log.
         return piece.terminated and is_end_of_first(line)
     return not piece.terminated and _HEAD.startswith(line.rstrip(b"\0"))
-
-
-class Tail(NamedTuple):
-    """The end of a log: its last record, and what is torn behind it."""
-
-    last: Entry
-    torn: Torn | None
-
-
-def tail(buf: bytes, base: int) -> Tail | Literal["more", "unclear"]:
-    """Judge a log by its last bytes *buf*, which begin at offset *base*.
-
-    "more": a longer *buf* may decide. "unclear": only a Scan does.
-    """
-    seal = last_proven_in(buf)
-    if seal is None or (seal.start < _BEFORE_A_LINE and base > 0):
-        return "unclear" if seal is None and _is_plain_end(buf) else "more"
-    if seal.start == 0:
-        if seal.link != START:
-            return "unclear"
-    elif buf[seal.start - 1] != 0x0A or mark_before(buf, seal.start - 1) != seal.link:
-        return "unclear"
-    terminated = buf[seal.end : seal.end + 1] == b"\n"
-    end = seal.end + terminated
-    torn = None
-    if buf[end:].strip(_BLANK + b"\n"):
-        *lines, rest = buf[end:].split(b"\n")
-        # The usual remains of a crash are judged here; a stranger's line is Scan's business.
-        if not all(map(_has_lost_bytes, lines)) or any(map(newer_version_of, [*lines, rest])):
-            return "unclear"
-        if any(len(line) > MAX_LINE_BYTES for line in (*lines, rest)):
-            return "unclear"
-        if _is_whole_json_without_sum(rest) or not rest.strip(_BLANK):
-            return "unclear"
-        torn = Torn(base + end, len(buf) - end, buf[end : end + 80].split(b"\n")[0])
-    last = Entry(
-        base + seal.start, base + end, seal.seq, seal.mark, buf[seal.start : seal.end], None,
-        terminated,
-    )  # fmt: skip
-    return Tail(last, torn)
-
-
-def _is_plain_end(buf: bytes) -> bool:
-    """Tell whether a log ends in a line without a sum, so that its seq has to be counted."""
-    line = buf.rstrip(_BLANK + b"\n").rpartition(b"\n")[2]
-    return line.endswith(b"}") and b'"sum":"' not in line[-96:]
-
-
-class Survivor(NamedTuple):
-    """A record found whole in a damaged log; ``end`` is before its newline."""
-
-    seq: int
-    start: int
-    end: int
-    sealed: bool
-
-
-def survivors(chunks: Iterable[bytes]) -> tuple[list[Survivor], Damage | None]:
-    """Return every record that is whole, in the order of their seqs, each once.
-
-    And the first line of a newer format: what it holds is not for this release to judge.
-    """
-    sealed: dict[int, Survivor] = {}
-    plain: list[Survivor] = []
-    newer: Damage | None = None
-    seq = 0
-    for piece in pieces(chunks):
-        if piece.line is None:
-            continue
-        seals = proven_in(piece.line)
-        for seal in seals:
-            seq = seal.seq
-            start, end = piece.offset + seal.start, piece.offset + seal.end
-            sealed.setdefault(seq, Survivor(seq, start, end, True))
-        if not seals and piece.line.strip(_BLANK):
-            if newer is None and not is_newer_by_a_bit(piece.line):
-                newer = newer_line(piece, seq + 1)
-            try:
-                read_plain(piece.line)
-            except NotARecord:
-                continue
-            seq += 1
-            plain.append(Survivor(seq, piece.offset, piece.offset + piece.length, False))
-    return _in_order(sealed, plain), newer
-
-
-def _in_order(sealed: dict[int, Survivor], plain: list[Survivor]) -> list[Survivor]:
-    """Put lines without a sum where they stood, or behind all others where there is no room."""
-    kept = dict(sealed)
-    homeless: list[Survivor] = []
-    for survivor in plain:
-        if kept.setdefault(survivor.seq, survivor) is not survivor:
-            homeless.append(survivor)
-    ordered = [kept[seq] for seq in sorted(kept)]
-    for survivor in homeless:
-        ordered.append(survivor._replace(seq=ordered[-1].seq + 1))
-    return ordered
-
-
-def entry_of(survivor: Survivor, line: bytes) -> Entry:
-    """Return the record that *survivor* found, from its bytes."""
-    seal = prove(line, 0, len(line)) if survivor.sealed else None
-    if seal is not None:
-        return Entry(survivor.start, survivor.end, seal.seq, seal.mark, line, None, True)
-    plain, mark = read_plain(line), mark_of(line)
-    return Entry(survivor.start, survivor.end, survivor.seq, mark, line, plain, True)

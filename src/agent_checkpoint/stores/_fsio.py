@@ -59,8 +59,7 @@ def open_append(path: str) -> int:
 
 
 def open_new(path: str) -> int:
-    """Make *path* anew, to be renamed later; what an earlier crash left of it is thrown away."""
-    remove_if_there(path)
+    """Make *path*; FileExistsError if the name is taken."""
     return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _FLAGS, _FILE_MODE)
 
 

@@ -10,15 +10,11 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from .._core.line import (
-    EMPTY,
-    MAX_LINE_BYTES,
-    READER_LIMITS,
-    VERSION,
-    NotARecord,
-    Position,
-)
-from .._core.scan import Entry, Scan, Survivor, Tail, entry_of, survivors, tail, turn_of
+from .._core.codec import BeyondReader
+from .._core.line import EMPTY, MAX_LINE_BYTES, VERSION, Fields, NotARecord, Position
+from .._core.salvage import Survivor, entry_of, survivors
+from .._core.scan import Entry, Scan
+from .._core.tail import Tail, tail
 from ..errors import (
     CheckpointError,
     CorruptLogError,
@@ -61,7 +57,7 @@ class LogReader:
         with self._opened() as fd:
             if fd is None:
                 return Report(0, 0, None, None)
-            scan, records = self._scan(fd)
+            scan, records = self._scan(fd, is_deep=True)
             damage, _ = self._judge(fd, scan)
             return Report(records, _fsio.size(fd), scan.torn, damage)
 
@@ -118,11 +114,15 @@ class LogReader:
         for survivor in kept:
             yield entry_of(survivor, _fsio.read(fd, survivor.start, survivor.end))
 
-    def error_in(self, entry: Entry, reason: str) -> CheckpointError:
-        """Return the error for a line that proved itself and yet cannot be read as a record."""
-        if reason in READER_LIMITS:
-            return ReaderLimitError(self.path, entry.seq, reason)
-        return CorruptLogError(self.path, entry.start, entry.seq, reason)
+    def fields(self, entry: Entry) -> Fields:
+        """Read the members of a record."""
+        try:
+            return entry.fields()
+        except NotARecord as reason:
+            # The line proved itself: whoever wrote it meant it so.
+            raise CorruptLogError(self.path, entry.start, entry.seq, str(reason)) from None
+        except BeyondReader as beyond:
+            raise ReaderLimitError(self.path, beyond.seq, beyond.reason) from None
 
     def refuse_wrong_kind(self) -> None:
         """Raise PathError if something else than a file stands at the path."""
@@ -148,6 +148,8 @@ class LogReader:
             yield fd
         except OSError as error:
             raise StorageError.of(self.path, "read", error) from error
+        except BeyondReader as beyond:
+            raise ReaderLimitError(self.path, beyond.seq, beyond.reason) from None
         finally:
             if fd is not None:
                 _fsio.close(fd)
@@ -155,18 +157,21 @@ class LogReader:
     def _view(self, last: Entry | None, torn: Torn | None) -> View:
         if last is None:
             return View(EMPTY, 0, None, torn)
-        try:
-            turn = turn_of(last)
-        except NotARecord as reason:
-            raise self.error_in(last, str(reason)) from None
-        return View(Position(last.seq, last.mark, turn), last.end, last, torn)
+        return View(last.position, last.end, last, torn)
 
-    def _scan(self, fd: int) -> tuple[Scan, int]:
-        """Read the whole log, and count its records."""
+    def _scan(self, fd: int, *, is_deep: bool = False) -> tuple[Scan, int]:
+        """Read the whole log, and count its records; *is_deep* reads the members of each."""
         damage = None
         while True:
             scan = Scan(_fsio.chunks(fd))
-            records = sum(1 for _ in scan)
+            records = 0
+            for entry in scan:
+                try:
+                    _ = is_deep and entry.fields()
+                except NotARecord as reason:
+                    scan.damage = Damage(entry.start, entry.seq, str(reason))
+                    break
+                records += 1
             if scan.damage == damage:
                 return scan, records
             damage = scan.damage
@@ -190,7 +195,7 @@ class LogReader:
         kept, newer = survivors(_fsio.chunks(fd))
         if newer is not None:
             raise self._newer(newer)
-        if not scan.is_mendable or (scan.is_foreign and not kept):
+        if scan.is_foreign and not kept:
             raise self._damaged(fd, scan)
         return kept
 

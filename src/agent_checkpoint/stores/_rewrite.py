@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
+from itertools import count
 from zlib import crc32
 
 from .._core.line import EMPTY, Position, body_of, mark_of, seal
-from .._core.scan import Entry, turn_of
+from .._core.scan import Entry
 from . import _fsio, _lock
 
+# File systems without a second name for a file: FAT, many that are mounted over a network.
+_NO_LINKS_HERE = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _ENOUGH_BYTES = 1024 * 1024
 _LONGEST_NAME = 220
 
@@ -17,6 +21,7 @@ _LONGEST_NAME = 220
 def write_anew(path: str, entries: Iterable[Entry], user: int) -> _lock.Held:
     """Write *entries*, chained anew, to a file beside the log, and return it held and synced."""
     temporary = _temporary(path)
+    _fsio.remove_if_there(temporary)  # an earlier crash may have left it
     new = _lock.adopt(_fsio.open_new(temporary), user)
     try:
         for payload, position in _resealed(entries):
@@ -31,28 +36,52 @@ def write_anew(path: str, entries: Iterable[Entry], user: int) -> _lock.Held:
     return new
 
 
-def set_aside(path: str) -> str:
+def put_in_place(path: str, new: _lock.Held, *, is_old_kept: bool) -> str:
+    """Let the file written anew take the name of the log; return the name that the old one has."""
+    try:
+        aside = _set_aside(path) if is_old_kept else ""
+        _fsio.rename(_temporary(path), path)
+    except BaseException:
+        _lock.abandon(new)
+        _fsio.remove_if_there(_temporary(path))
+        raise
+    return aside
+
+
+def _set_aside(path: str) -> str:
     """Give the log a second name, which its bytes keep when another file takes the first."""
     folder, name = os.path.split(path)
-    number = 1
-    while True:
+    for number in count(1):
         aside = os.path.join(folder, f"{_shortened(name)}.damaged-{number}")
         try:
-            _fsio.link(path, aside)
+            try:
+                _fsio.link(path, aside)
+            except OSError as error:
+                if error.errno not in _NO_LINKS_HERE:
+                    raise
+                _copy(path, aside)
         except FileExistsError:
-            number += 1
             continue
         _fsio.sync_folder(folder)
         return aside
+    raise AssertionError
 
 
-def put_in_place(path: str, new: _lock.Held) -> None:
-    """Let the file written anew take the name of the log."""
+def _copy(source: str, target: str) -> None:
+    reading = _fsio.open_read(source)
     try:
-        _fsio.rename(_temporary(path), path)
-    except OSError:
-        _lock.abandon(new)
-        raise
+        writing = _fsio.open_new(target)
+        try:
+            for chunk in _fsio.chunks(reading):
+                _fsio.write_all(writing, chunk)
+            _fsio.sync(writing)
+        except BaseException:
+            _fsio.remove_if_there(target)
+            raise
+        finally:
+            _fsio.close(writing)
+    finally:
+        _fsio.close(reading)
 
 
 def remove_leftover(path: str) -> None:
@@ -82,7 +111,7 @@ def _resealed(entries: Iterable[Entry]) -> Iterator[tuple[bytes, Position]]:
             line, mark = seal((body_of(entry.line),), entry.seq, position.mark)
         else:
             line, mark = entry.line + b"\n", mark_of(entry.line)
-        position = Position(entry.seq, mark, turn_of(entry))
+        position = Position(entry.seq, mark, entry.turn)
         lines.append(line)
         size += len(line)
         if size >= _ENOUGH_BYTES:

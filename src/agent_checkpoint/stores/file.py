@@ -14,15 +14,16 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .._core.line import Position
-from .._core.scan import Entry, Scan, turn_of
+from .._core.codec import BeyondReader
+from .._core.line import EMPTY, Fields, Position
+from .._core.scan import Entry, Scan
 from ..errors import (
-    CheckpointError,
     ClosedError,
     ConflictError,
     ForkedError,
     LogReplacedError,
     PoisonedError,
+    ReaderLimitError,
     RecoveryWarning,
     ReentrantSaveError,
     StorageError,
@@ -70,19 +71,19 @@ class LogFile:
     def entries(self) -> Iterator[Entry]:
         """Yield the records, oldest first; a writer who reads them all has seen the newest."""
         before = self._seen
-        entry = None
+        position = EMPTY
         for entry in self._reader.entries():
             yield entry
-        if entry is not None:
-            self._saw(before, Position(entry.seq, entry.mark, turn_of(entry)))
+            position = entry.position
+        self._saw(before, position)
 
     def verify(self) -> Report:
         """Read every byte, and tell what the log holds."""
         return self._reader.verify()
 
-    def error_in(self, entry: Entry, reason: str) -> CheckpointError:
-        """Return the error for a line that proved itself and yet cannot be read as a record."""
-        return self._reader.error_in(entry, reason)
+    def fields(self, entry: Entry) -> Fields:
+        """Read the members of a record."""
+        return self._reader.fields(entry)
 
     def _saw(self, before: Position | None, position: Position) -> None:
         # Another thread may have written meanwhile: what it wrote is newer than what was read.
@@ -132,6 +133,8 @@ class LogFile:
         except OSError as error:
             self._poisoned = isinstance(error, _fsio.SyncFailedError)
             raise StorageError.of(self.path, "prepare", error) from error
+        except BeyondReader as beyond:
+            raise ReaderLimitError(self.path, beyond.seq, beyond.reason) from None
         finally:
             if self._closed or not (is_done or was_held):
                 self.release()
@@ -215,9 +218,14 @@ class LogFile:
         self._fence(view.position)
         if view.kept is not None or held.identity in _lock.suspects:
             self._replace(held, view)
-            return
+        else:
+            self._mend(held, view, here[1])
+        if view.torn is not None:
+            warn_caller(_torn_words(self.path, view.torn), TornTailWarning)
+
+    def _mend(self, held: _lock.Held, view: View, size: int) -> None:
+        """Cut off what is torn, and make the rest durable."""
         _rewrite.remove_leftover(self.path)
-        size = here[1]
         if view.torn is not None:
             size = view.end
             _fsio.truncate(held.fd, size)
@@ -236,8 +244,6 @@ class LogFile:
         held.durable_end = held.end
         held.position = view.position
         held.ready = True
-        if view.torn is not None:
-            warn_caller(_torn_words(self.path, view.torn), TornTailWarning)
 
     def _replace(self, held: _lock.Held, view: View) -> None:
         """Put the records that are kept of *held* into a new file, in its place."""
@@ -247,15 +253,12 @@ class LogFile:
             entries = self._reader.entries_of(held.fd, view.kept)
         new = _rewrite.write_anew(self.path, entries, id(self))
         self._attempt = new.position
-        aside = _rewrite.set_aside(self.path) if view.kept is not None else ""
-        _rewrite.put_in_place(self.path, new)
+        aside = _rewrite.put_in_place(self.path, new, is_old_kept=view.kept is not None)
         self._held = new
         _lock.abandon(held)
         _fsio.sync_names(self.path)
         _lock.suspects.discard(held.identity)
         new.ready = True
-        if view.torn is not None:
-            warn_caller(_torn_words(self.path, view.torn), TornTailWarning)
         if aside:
             warn_caller(_recovered_words(self.path, new.position.seq, aside), RecoveryWarning)
 

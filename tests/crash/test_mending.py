@@ -1,0 +1,91 @@
+"""Mending where the file system can do less, or refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_checkpoint import Checkpointer, RecoveryWarning, StorageError
+from tests.crash import shapes
+from tests.crash.faults import Call, RefuseEach, System, open_descriptors
+
+NO_LINKS = ["EPERM", "ENOTSUP", "EMLINK", "ENOSYS"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(shapes.DAMAGED)
+    return path
+
+
+@pytest.mark.parametrize("code", NO_LINKS)
+def test_where_a_file_has_one_name_only_the_damaged_log_is_copied_aside(path, code):
+    earlier = path.with_name("run.jsonl.damaged-1")
+    earlier.write_bytes(b"of an earlier damage")
+
+    with System(RefuseEach("link", getattr(errno, code), times=-1)).installed():
+        with pytest.warns(RecoveryWarning, match="damaged-2"), open_with(path) as run:
+            run.save("new")
+
+    assert earlier.read_bytes() == b"of an earlier damage"
+    assert path.with_name("run.jsonl.damaged-2").read_bytes() == shapes.DAMAGED
+    assert [record.data for record in Checkpointer(path).records()][-1] == "new"
+    assert len(list(path.parent.iterdir())) == 3
+
+
+@pytest.mark.parametrize("operation", ["link", "replace"])
+def test_a_recovery_that_is_refused_leaves_everything_as_it_was(path, operation):
+    before = open_descriptors()
+
+    with System(RefuseEach(operation, errno.EIO, times=-1)).installed(), open_with(path) as run:
+        for _ in range(3):
+            with pytest.raises(StorageError):
+                run.save("new")
+            held = set(open_descriptors().values()) - set(before.values())
+            assert held == {str(path)}
+
+    assert path.read_bytes() == shapes.DAMAGED
+    beside = [each for each in path.parent.iterdir() if each != path]
+    assert all(each.read_bytes() == shapes.DAMAGED for each in beside)
+    assert not any(each.name.endswith(".rewrite") for each in beside)
+    assert open_descriptors() == before
+
+
+def test_a_copy_that_does_not_fit_on_the_disk_leaves_nothing_behind(path):
+    def full(call: Call) -> Any:
+        if call.name == "link":
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        if call.name == "write" and call.args[1] == shapes.DAMAGED:
+            call.write_only(100)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return call.do()
+
+    with System(full).installed(), open_with(path) as run, pytest.raises(StorageError):
+        run.save("new")
+
+    assert path.read_bytes() == shapes.DAMAGED
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_above_that_may_not_be_opened_does_not_keep_a_log_from_being_made(tmp_path):
+    path = tmp_path / "own" / "run.jsonl"
+    path.parent.mkdir()
+
+    def closed(call: Call) -> Any:
+        if call.name == "open" and call.args[0] == str(tmp_path):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        return call.do()
+
+    with System(closed).installed(), Checkpointer(path) as run:
+        run.save("first")
+
+    assert run.verify().records == 1
+
+
+def open_with(path: Path) -> Checkpointer:
+    return Checkpointer(path, recover="salvage")
