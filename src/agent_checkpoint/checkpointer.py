@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ._core.codec import decode, encode, show, type_name
-from ._core.line import MAX_JSON_BYTES, MAX_TURN, Position, body, seal
+from ._core.codec import BeyondReader, decode, encode, show, type_name
+from ._core.line import MAX_JSON_BYTES, MAX_SEQ, MAX_TURN, Position, body, seal
 from ._core.scan import Entry
 from ._shared_write import SharedWrite
 from .errors import (
@@ -18,6 +18,7 @@ from .errors import (
     CheckpointError,
     ClosedError,
     NotCopyableError,
+    ReaderLimitError,
     ReadOnlyError,
     RecordNotFoundError,
     RecordTooLargeError,
@@ -73,8 +74,10 @@ class Checkpointer:
         self._closed = False
         try:
             self._log.last()
+        except StorageError:
+            raise
         except CheckpointError:
-            pass  # Opening says nothing yet: last_record, records() and save() will.
+            pass  # verify() is how one looks at a damaged log; those who read or write it are told
 
     @property
     def path(self) -> str:
@@ -102,7 +105,8 @@ class Checkpointer:
         if item.error is not None:
             raise item.error
         tags = dict(self._tags) if meta is None else decode(meta_json)
-        return Record(item.turn, item.ts, None, tags, item.seq, read=partial(decode, data_json))
+        read = partial(_state_in, data_json, self.path, item.seq)
+        return Record(item.turn, item.ts, None, tags, item.seq, read=read)
 
     @property
     def last_record(self) -> Record | None:
@@ -195,8 +199,9 @@ class Checkpointer:
             if item.done:
                 continue
             item.turn = turn + 1 if item.wanted_turn is None else item.wanted_turn
-            if item.turn > MAX_TURN:
-                item.error = ArgumentError("turn", str(item.turn), f"at most {MAX_TURN}")
+            if item.turn > MAX_TURN or seq == MAX_SEQ:
+                full = ("turn", item.turn, MAX_TURN) if seq < MAX_SEQ else ("seq", seq + 1, MAX_SEQ)
+                item.error = ArgumentError(full[0], str(full[1]), f"at most {full[2]}")
                 continue
             seq, turn = seq + 1, item.turn
             item.seq, item.ts = seq, time.time()
@@ -236,6 +241,13 @@ class _Item:
         self.error: CheckpointError | None = None
 
 
+def _state_in(data_json: bytes, path: str, seq: int) -> Any:
+    try:
+        return decode(data_json)
+    except BeyondReader as beyond:
+        raise ReaderLimitError(path, seq, beyond.reason) from None
+
+
 def _turn_of(entry: Entry) -> int:
     return entry.turn
 
@@ -254,6 +266,8 @@ def _path_of(path: str | os.PathLike[str]) -> str:
     if name.endswith(os.sep) or (os.altsep and name.endswith(os.altsep)):
         raise ArgumentError("path", show(name), "the name of a file, not of a folder")
     try:
+        if os.name == "posix" and os.pardir in name.split(os.sep):
+            return os.path.join(os.getcwd(), name)  # abspath would take x/.. out, were x a link too
         return os.path.abspath(name)
     except OSError as error:
         words = f"this process's folder is gone ({error.strerror})"

@@ -279,8 +279,8 @@ class NewerFormatError(CheckpointError):
         return (
             f"{self.path!r} has a record of format {self.version} at byte {self.offset}; this"
             f" release reads formats up to {self.supported}. The file was left as it is."
-            " Upgrade agent-checkpoint. If no newer release ever wrote to it, a bit has changed"
-            " there: recover='prefix' or 'salvage' then goes on."
+            " Upgrade agent-checkpoint. If no newer release ever wrote to it, these bytes have"
+            " changed: restore it from a copy."
         )
 
 

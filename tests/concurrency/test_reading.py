@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_threads_that_look_at_one_record_see_one_state(path: Path) -> None:
     for _ in range(50):
         record = ckpt.save({"messages": [{"n": n} for n in range(50)]})
 
-        states = Crew([lambda record=record: record.data] * 8).all_results()
+        states = Crew([partial(getattr, record, "data")] * 8).all_results()
 
         assert all(state is record.data for state in states)
 
@@ -94,7 +95,7 @@ def test_a_child_reads_a_state_that_another_thread_was_reading_at_the_fork(
 ) -> None:
     ckpt = Checkpointer(path)
     record = ckpt.save("state")
-    read = record._read
+    read: Any = record._read
     children = []
 
     def fork_meanwhile() -> Any:

@@ -22,6 +22,7 @@ import pytest
 from agent_checkpoint import (
     Checkpointer,
     CheckpointError,
+    ConflictError,
     PoisonedError,
     StorageError,
     TornTailWarning,
@@ -519,16 +520,28 @@ def test_an_interrupt_in_mending_loses_neither_log_nor_the_damaged_bytes(folder,
 # -- one at a time -----------------------------------------------------------------------------
 
 
-def test_a_log_that_could_not_be_read_when_it_was_opened_has_not_grown(folder):
+def test_a_log_that_cannot_be_read_is_not_opened(folder):
     path = folder / "run.jsonl"
     path.write_bytes(shapes.WHOLE)
-    with System(RefuseEach("read", errno.EIO, times=1)).installed():
-        run = Checkpointer(path)
 
-    record = run.save("fourth")
+    system = System(RefuseEach("read", errno.EIO, times=1))
+    with system.installed(), pytest.raises(StorageError, match="could not read"):
+        Checkpointer(path)
+
+
+def test_a_log_that_was_damaged_when_it_was_opened_is_not_written_to_unread(folder):
+    path = folder / "run.jsonl"
+    path.write_bytes(shapes.WHOLE.replace(b'"three"', b'"threx"'))
+    run = Checkpointer(path)
+    path.write_bytes(shapes.WHOLE)  # restored from a copy
+
+    with pytest.raises(ConflictError):
+        run.save("never")
+    assert run.last_record.seq == 3
+    run.save("fourth")
     run.close()
 
-    assert record.seq == 4
+    assert states_of(run) == [*shapes.STATES, "fourth"]
 
 
 @pytest.mark.parametrize("code", ["EMFILE", "EINTR"])

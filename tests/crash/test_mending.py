@@ -28,8 +28,9 @@ def test_where_a_file_has_one_name_only_the_damaged_log_is_copied_aside(path, co
     earlier = path.with_name("run.jsonl.damaged-1")
     earlier.write_bytes(b"of an earlier damage")
 
-    with System(RefuseEach("link", getattr(errno, code), times=-1)).installed():
-        with pytest.warns(RecoveryWarning, match="damaged-2"), open_with(path) as run:
+    system = System(RefuseEach("link", getattr(errno, code), times=-1))
+    with system.installed(), open_with(path) as run:
+        with pytest.warns(RecoveryWarning, match="damaged-2"):
             run.save("new")
 
     assert earlier.read_bytes() == b"of an earlier damage"

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from agent_checkpoint import Checkpointer, UnknownOutcomeError
+from agent_checkpoint import (
+    Checkpointer,
+    CorruptLogError,
+    RecoveryWarning,
+    StorageError,
+    UnknownOutcomeError,
+)
 from tests.crash import shapes
 from tests.crash.faults import Call, RefuseEach, System
 
@@ -42,6 +48,25 @@ def test_a_failed_sync_puts_earlier_saves_that_were_not_synced_in_doubt(path):
         syncing.save("who knows")
 
     check_written_anew(path, expected=[*shapes.STATES, "flushed"])
+
+
+def test_a_log_that_is_damaged_as_well_is_not_written_anew_without_what_is_behind_the_damage(path):
+    """Two faults of one disk: a bit that changed in the middle, and then a sync that fails."""
+    path.write_bytes(shapes.DAMAGED)
+    run = Checkpointer(path)
+    system = System(RefuseEach("fdatasync", errno.EIO, times=1))
+    with system.installed(), pytest.raises(StorageError):
+        run.save("never")
+    before = path.read_bytes()
+
+    with Checkpointer(path) as again, pytest.raises(CorruptLogError):
+        again.save("never")
+
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+    with pytest.warns(RecoveryWarning), Checkpointer(path, recover="salvage") as salvaged:
+        salvaged.save("fourth")
+    assert [record.data for record in salvaged.records()] == ["one", "three", "fourth"]
 
 
 def test_a_failed_sync_of_the_cutting_back_puts_the_log_in_doubt(path):

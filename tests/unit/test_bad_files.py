@@ -284,14 +284,6 @@ def test_lines_that_end_in_cr_lf_are_read_and_written_on(path):
     assert Checkpointer(path).verify().ok
 
 
-def test_lines_with_a_sum_whose_ends_were_made_cr_lf_are_damaged(path):
-    put(path, build([1, 2]).content.replace(b"\n", b"\r\n"))
-
-    errors = refusals(path, {"records": read_all, **WRITES})
-
-    assert [type(error) for error in errors] == [CorruptLogError] * 2
-
-
 @pytest.mark.parametrize("make", [build, plain, mixed])
 def test_a_byte_order_mark_before_a_record_is_named(path, make):
     put(path, b"\xef\xbb\xbf" + make([1, 2]).content)

@@ -437,3 +437,65 @@ def test_where_warnings_are_errors_a_torn_log_is_mended_and_the_next_save_goes_o
     ckpt.save("saved")
 
     assert seen(Checkpointer(path).records()) == [*log.records[:-1], (7, 7, "saved")]
+
+
+@pytest.mark.parametrize("shorter", [2, 5])
+def test_salvage_keeps_both_of_two_logs_that_were_joined(path, shorter):
+    first = build([f"a{n}" for n in range(4)])
+    second = build([f"b{n}" for n in range(shorter)])
+    put(path, first.content + second.content)
+
+    with pytest.warns(RecoveryWarning), Checkpointer(path, recover="salvage") as ckpt:
+        ckpt.save("new")
+
+    records = list(ckpt.records())
+    states = [record.data for record in records]
+    assert sorted(states) == sorted([r[2] for r in first.records + second.records] + ["new"])
+    assert states[:4] == ["a0", "a1", "a2", "a3"]
+    assert states[-1] == "new"
+    assert [record.seq for record in records] == list(range(1, 4 + shorter + 2))
+
+
+def test_salvage_takes_a_line_that_stands_twice_once(path):
+    log = build(STATES)
+    put(path, b"".join([*log.lines[:3], *log.lines[1:]]))
+
+    assert seen(Checkpointer(path, recover="salvage").records()) == log.records
+
+
+@pytest.mark.parametrize("make", [plain, mixed])
+def test_lines_without_a_sum_keep_their_numbers_behind_a_damaged_one(path, make):
+    log = make(["one", "two", "three", "four", "five", "six"])
+    put(path, b"".join([log.lines[0], b"garbage\n", *log.lines[2:]]))
+
+    records = list(Checkpointer(path, recover="salvage").records())
+
+    assert [(record.seq, record.data) for record in records] == [
+        (1, "one"), (3, "three"), (4, "four"), (5, "five"), (6, "six"),
+    ]  # fmt: skip
+
+
+def test_a_line_of_a_stranger_takes_no_number_that_a_record_has(path):
+    log = mixed(["one", "two", "three", "four", "five", "six"])
+    put(path, b"".join([log.lines[0], b"garbage\n", *log.lines[1:]]))
+
+    records = seen(Checkpointer(path, recover="salvage").records())
+
+    assert [(seq, data) for seq, _, data in records] == [
+        (1, "one"), (2, "two"), (3, "three"), (4, "four"), (5, "five"), (6, "six"),
+    ]  # fmt: skip
+
+
+@each_mode
+def test_a_log_with_nothing_but_one_damaged_record_goes_on_from_none(path, mode):
+    log = build([{"text": "only"}])
+    put(path, log.content.replace(b"only", b"onlx"))
+
+    with Checkpointer(path, recover=mode) as ckpt:
+        before = ckpt.last_record
+        with pytest.warns(RecoveryWarning):
+            record = ckpt.save("new")
+
+    assert before is None
+    assert (record.seq, record.turn) == (1, 1)
+    assert [record.data for record in ckpt.records()] == ["new"]

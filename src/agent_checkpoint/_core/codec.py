@@ -207,7 +207,8 @@ def _leaf_problem(path: str, item: Any) -> UnstorableError | None:
             )  # fmt: skip
     elif kind is int:
         digits = min(_digit_limit() or MAX_DIGITS, MAX_DIGITS)
-        if not -(10**digits) < item < 10**digits:
+        # A digit is more than three bits; most integers need not be compared with so large a one.
+        if item.bit_length() > 3 * digits and not -(10**digits) < item < 10**digits:
             return UnstorableError(
                 _shorten(path), f"an int of more than {digits} digits",
                 "Python refuses to read it back", "Save it as a str in hexadecimal: hex(n).",

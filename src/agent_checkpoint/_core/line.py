@@ -34,7 +34,9 @@ _SUM = re.compile(
 )
 _TURN = re.compile(rb'\{"turn":([0-9]{1,16}),')
 _NEWER = re.compile(rb',"sum":"([0-9]{1,9}):[^"\\]*"\}\Z')
+_LIKE_A_SUM = re.compile(rb':[0-9a-f]{8}:[0-9a-f]{8}"\}[ \t\r]*\Z')
 _END_OF_SUM = re.compile(rb'[,"sum:0-9a-f]{0,60}"?\}')
+_BLANKS = (b" ", b"\t", b"\r")
 _BEFORE_A_VALUE = (b":", b",", b"[")
 _BEHIND_A_VALUE = (b",", b"]", b"}")
 _SUM_SPAN = 96  # no sum of this version is longer
@@ -43,6 +45,9 @@ _READABLE_DEPTH = 10_000  # no limit of a Python can be raised much further
 _MEMBERS = frozenset(("turn", "ts", "data", "meta"))
 MAX_TURN = 2**53 - 1
 """The largest turn: above it, readers that hold numbers as doubles (jq) would round."""
+
+
+MAX_SEQ = 10**18 - 1
 
 
 class Seal(NamedTuple):
@@ -151,13 +156,13 @@ def turn_in(line: bytes) -> int:
     return int(found[1]) if found else 0
 
 
-def is_json(line: bytes) -> bool:
-    """Tell whether *line* is JSON from its beginning to its end."""
+def is_object_without_sum(line: bytes) -> bool:
+    """Tell whether *line* is a JSON object from its beginning to its end, with no member "sum"."""
     try:
-        decode(line)
+        members = decode(line)
     except ValueError:
         return False
-    return True
+    return isinstance(members, dict) and "sum" not in members
 
 
 def is_whole(line: bytes) -> bool:
@@ -221,6 +226,8 @@ def last_proven_in(buf: bytes) -> Seal | None:
 
 def mark_before(buf: bytes, end: int) -> bytes | None:
     """Return the mark of the line that ends at *end*; None if it has no sum to be seen here."""
+    while buf[end - 1 : end] in _BLANKS:
+        end -= 1
     key = buf.rfind(_SUM_KEY, max(0, end - _SUM_SPAN), end)
     found = _SUM.fullmatch(buf, key, end) if key >= 0 else None
     return None if found is None else b"%08x" % crc32(found[0][8:-2])
@@ -238,6 +245,8 @@ def read_plain(line: bytes) -> Fields:
     members = _members(line)
     if "sum" in members:
         raise NotARecord("its sum does not fit its bytes")
+    if _LIKE_A_SUM.search(line):
+        raise NotARecord("it ends like a sum: bytes before that are missing")
     return _fields(members)
 
 

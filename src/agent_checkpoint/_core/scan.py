@@ -28,7 +28,7 @@ from .line import (
     Position,
     Seal,
     is_end_of_first,
-    is_json,
+    is_object_without_sum,
     is_whole,
     mark_of,
     newer_version_of,
@@ -167,14 +167,15 @@ class Scan:
         if line is None:
             return None, f"a line longer than {MAX_LINE_BYTES} bytes"
         end = piece.offset + piece.length + piece.terminated
-        seal = prove(line, 0, len(line))
+        text = line.rstrip(BLANK)  # blanks are an editor's doing, or of a system that writes CR LF
+        if not text:
+            return None, ""
+        seal = prove(text, 0, len(text))
         if seal is not None:
             reason = self._misplaced(seal)
             if reason:
                 return None, reason
-            return Entry(piece.offset, end, seal.seq, seal.mark, line, None, piece.terminated), ""
-        if not line.strip(BLANK):
-            return None, ""
+            return Entry(piece.offset, end, seal.seq, seal.mark, text, None, piece.terminated), ""
         try:
             fields = read_plain(line)
         except NotARecord as why:
@@ -278,7 +279,7 @@ def has_lost_bytes(line: bytes) -> bool:
 
 def is_whole_json_without_sum(line: bytes) -> bool:
     """Tell whether *line* was written so by a stranger: cutting a line never leaves an object."""
-    return line.rstrip(BLANK).endswith(b"}") and b'"sum":"' not in line[-96:] and is_json(line)
+    return line.rstrip(BLANK).endswith(b"}") and is_object_without_sum(line)
 
 
 def _begins_like_a_log(piece: Piece, *, is_alone: bool) -> bool:

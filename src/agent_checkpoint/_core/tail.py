@@ -35,8 +35,13 @@ def tail(buf: bytes, base: int) -> Tail | Literal["more", "unclear"]:
             return "unclear"
     elif buf[seal.start - 1] != 0x0A or mark_before(buf, seal.start - 1) != seal.link:
         return "unclear"
-    terminated = buf[seal.end : seal.end + 1] == b"\n"
-    end = seal.end + terminated
+    end = seal.end
+    while buf[end : end + 1].strip(BLANK) != buf[end : end + 1]:
+        end += 1
+    terminated = buf[end : end + 1] == b"\n"
+    end += terminated
+    if not terminated and end < len(buf):
+        end = seal.end  # blanks that belong to what stands behind them
     torn = None
     if buf[end:].strip(BLANK + b"\n"):
         *lines, rest = buf[end:].split(b"\n")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .._core.codec import BeyondReader
 from .._core.line import EMPTY, MAX_LINE_BYTES, VERSION, Fields, NotARecord, Position
-from .._core.salvage import Survivor, entry_of, survivors
+from .._core.salvage import entry_of, has_records, newer_line_in, survivors
 from .._core.scan import Entry, Scan
 from .._core.tail import Tail, tail
 from ..errors import (
@@ -37,7 +37,7 @@ class View(NamedTuple):
     end: int
     last: Entry | None
     torn: Torn | None
-    kept: list[Survivor] | None = None  # what recover= keeps of a damaged log
+    is_damaged: bool = False  # and so last is the last one that recover= keeps
 
 
 class LogReader:
@@ -66,11 +66,9 @@ class LogReader:
         with self._opened() as fd:
             if fd is None:
                 return
-            if self._recover == "salvage":
-                view = self._survey(fd)
-                if view is not None:
-                    yield from self.entries_of(fd, view.kept or [])
-                    return
+            if self._recover == "salvage" and self._survey(fd) is not None:
+                yield from self.kept(fd)
+                return
             seq = 0
             damage: Damage | None = None
             while True:
@@ -82,10 +80,10 @@ class LogReader:
                 if scan.damage is None:
                     return
                 if scan.damage == damage:
-                    if self._recover == "prefix":
-                        self._refuse_what_no_mode_mends(fd, scan)
-                        return
-                    raise self._damaged(fd, scan)
+                    if self._recover != "prefix":
+                        raise self._damaged(fd, scan)
+                    self._refuse_what_no_mode_mends(fd, scan)
+                    return
                 damage = scan.damage
 
     def look_at(self, fd: int) -> View:
@@ -109,10 +107,17 @@ class LogReader:
             raise self._damaged(fd, scan)
         return self._view(scan.last, scan.torn)
 
-    def entries_of(self, fd: int, kept: list[Survivor]) -> Iterator[Entry]:
-        """Read the records of a damaged log that are *kept*."""
-        for survivor in kept:
-            yield entry_of(survivor, _fsio.read(fd, survivor.start, survivor.end))
+    def kept(self, fd: int) -> Iterator[Entry]:
+        """Yield the records that recover= keeps; with "tail", damage is an error behind them."""
+        if self._recover == "salvage":
+            # The places of all of them are listed first: they may be out of order.
+            for survivor in survivors(_fsio.chunks(fd)):
+                yield entry_of(survivor, _fsio.read(fd, survivor.start, survivor.end))
+            return
+        scan = Scan(_fsio.chunks(fd))
+        yield from scan
+        if scan.damage is not None and self._recover == "tail":
+            raise self._damaged(fd, scan)
 
     def fields(self, entry: Entry) -> Fields:
         """Read the members of a record."""
@@ -181,29 +186,27 @@ class LogReader:
         scan, _ = self._scan(fd)
         if scan.damage is None:
             return None
-        kept = self._refuse_what_no_mode_mends(fd, scan)
-        if self._recover == "prefix":
-            before = Scan(_fsio.chunks(fd))
-            kept = [
-                Survivor(e.seq, e.start, e.start + len(e.line), e.plain is None) for e in before
-            ]
-        last = next(self.entries_of(fd, kept[-1:]), None)
-        return self._view(last, None)._replace(kept=kept)
+        self._refuse_what_no_mode_mends(fd, scan)
+        last = scan.last
+        if self._recover == "salvage":
+            last = None
+            for newest in survivors(_fsio.chunks(fd))[-1:]:
+                last = entry_of(newest, _fsio.read(fd, newest.start, newest.end))
+        return self._view(last, None)._replace(is_damaged=True)
 
-    def _refuse_what_no_mode_mends(self, fd: int, scan: Scan) -> list[Survivor]:
+    def _refuse_what_no_mode_mends(self, fd: int, scan: Scan) -> None:
         """Raise if the file was never a log, or a newer release wrote to it."""
-        kept, newer = survivors(_fsio.chunks(fd))
+        newer = newer_line_in(_fsio.chunks(fd))
         if newer is not None:
             raise self._newer(newer)
-        if scan.is_foreign and not kept:
+        if scan.is_foreign and not has_records(_fsio.chunks(fd)):
             raise self._damaged(fd, scan)
-        return kept
 
     def _judge(self, fd: int, scan: Scan) -> tuple[Damage | None, bool]:
         """Return the damage of the log, and whether it never was one."""
         if scan.is_foreign:
-            kept, newer = survivors(_fsio.chunks(fd))
-            return newer or scan.damage, not kept and newer is None
+            newer = newer_line_in(_fsio.chunks(fd))
+            return newer or scan.damage, newer is None and not has_records(_fsio.chunks(fd))
         return scan.damage, False
 
     def _damaged(self, fd: int, scan: Scan) -> CheckpointError:

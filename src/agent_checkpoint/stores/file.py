@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from .._core.codec import BeyondReader
 from .._core.line import EMPTY, Fields, Position
-from .._core.scan import Entry, Scan
+from .._core.scan import Entry
 from ..errors import (
     ClosedError,
     ConflictError,
@@ -55,7 +55,7 @@ class LogFile:
         self._held: _lock.Held | None = None
         self._closed = False
         self._poisoned = False
-        self._seen: Position | None = None  # where the log ended when this handle last looked
+        self._seen = EMPTY  # where the log ended when this handle last looked
         self._attempt: Position | None = None  # where it ends if the last append was whole
         self._reader.refuse_wrong_kind()
 
@@ -85,7 +85,7 @@ class LogFile:
         """Read the members of a record."""
         return self._reader.fields(entry)
 
-    def _saw(self, before: Position | None, position: Position) -> None:
+    def _saw(self, before: Position, position: Position) -> None:
         # Another thread may have written meanwhile: what it wrote is newer than what was read.
         if self._seen is before:
             self._seen = position
@@ -108,7 +108,7 @@ class LogFile:
             if held is None or not held.is_locked:
                 self._reader.refuse_wrong_kind()
                 try:
-                    if self._seen is not None and self._seen.seq and not _fsio.at(self.path):
+                    if self._seen.seq and not _fsio.at(self.path):
                         raise LogReplacedError(self.path, self._seen.seq, 0, "deleted")
                     _fsio.make_folders(os.path.dirname(self.path))
                     held = self._held = _lock.hold(self.path, id(self))
@@ -213,10 +213,10 @@ class LogFile:
         if here is None or here[0] != held.identity:
             _lock.abandon(held)
             what = "deleted" if here is None else "replaced by another file"
-            raise LogReplacedError(self.path, self._seen.seq if self._seen else 0, 0, what)
+            raise LogReplacedError(self.path, self._seen.seq, 0, what)
         view = self._reader.look_at(held.fd)
         self._fence(view.position)
-        if view.kept is not None or held.identity in _lock.suspects:
+        if view.is_damaged or held.identity in _lock.suspects:
             self._replace(held, view)
         else:
             self._mend(held, view, here[1])
@@ -247,13 +247,9 @@ class LogFile:
 
     def _replace(self, held: _lock.Held, view: View) -> None:
         """Put the records that are kept of *held* into a new file, in its place."""
-        if view.kept is None:
-            entries: Iterator[Entry] = iter(Scan(_fsio.chunks(held.fd)))
-        else:
-            entries = self._reader.entries_of(held.fd, view.kept)
-        new = _rewrite.write_anew(self.path, entries, id(self))
+        new = _rewrite.write_anew(self.path, self._reader.kept(held.fd), id(self))
         self._attempt = new.position
-        aside = _rewrite.put_in_place(self.path, new, is_old_kept=view.kept is not None)
+        aside = _rewrite.put_in_place(self.path, new, is_old_kept=view.is_damaged)
         self._held = new
         _lock.abandon(held)
         _fsio.sync_names(self.path)
@@ -266,7 +262,7 @@ class LogFile:
         """Refuse to write behind a record that this handle has not seen."""
         # An interrupt can hit between the write and the return: then the newest record is ours.
         seen = self._seen
-        if seen is None or now in (seen, self._attempt):
+        if now in (seen, self._attempt):
             self._seen = now
         elif now.seq > seen.seq:
             raise ConflictError(self.path, seen.seq, now.seq)
