@@ -114,7 +114,7 @@ def mixed(states: Sequence[object]) -> Log:
 # -- looking ------------------------------------------------------------------------------
 
 
-def seen(records: Iterable[Record]) -> list[Seen]:
+def seen(records: Iterable[Record | None]) -> list[Seen]:
     return [(record.seq, record.turn, record.data) for record in records]
 
 

@@ -29,9 +29,9 @@ def test_where_a_file_has_one_name_only_the_damaged_log_is_copied_aside(path, co
     earlier.write_bytes(b"of an earlier damage")
 
     system = System(RefuseEach("link", getattr(errno, code), times=-1))
-    with system.installed(), open_with(path) as run:
-        with pytest.warns(RecoveryWarning, match="damaged-2"):
-            run.save("new")
+    warned = pytest.warns(RecoveryWarning, match="damaged-2")
+    with system.installed(), open_with(path) as run, warned:
+        run.save("new")
 
     assert earlier.read_bytes() == b"of an earlier damage"
     assert path.with_name("run.jsonl.damaged-2").read_bytes() == shapes.DAMAGED

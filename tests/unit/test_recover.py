@@ -166,12 +166,13 @@ def test_the_members_of_kept_records_stay_as_they_were(path, mode):
     assert path.read_bytes().startswith(b"".join(log.lines[:5]))
 
 
+@pytest.mark.parametrize("place", [1, 2, 3])
 @pytest.mark.parametrize("bit", range(8))
 @each_mode
-def test_a_flipped_bit_in_the_version_of_a_sum_does_not_shut_the_log_up(path, mode, bit):
+def test_a_flipped_bit_in_the_beginning_of_a_sum_does_not_shut_the_log_up(path, mode, bit, place):
     log = build(STATES)
     line = bytearray(log.lines[3])
-    line[line.rindex(b'"1:') + 1] ^= 1 << bit
+    line[line.rindex(b'"1:') + place] ^= 1 << bit
     put(path, b"".join([*log.lines[:3], bytes(line), *log.lines[4:]]))
 
     records = seen(Checkpointer(path, recover=mode).records())
@@ -463,16 +464,33 @@ def test_salvage_takes_a_line_that_stands_twice_once(path):
     assert seen(Checkpointer(path, recover="salvage").records()) == log.records
 
 
-@pytest.mark.parametrize("make", [plain, mixed])
-def test_lines_without_a_sum_keep_their_numbers_behind_a_damaged_one(path, make):
+@pytest.mark.parametrize("make", [build, plain, mixed])
+@pytest.mark.parametrize("index", range(6))
+def test_a_plain_line_that_stands_twice_moves_no_record(path, make, index):
     log = make(["one", "two", "three", "four", "five", "six"])
-    put(path, b"".join([log.lines[0], b"garbage\n", *log.lines[2:]]))
+    put(path, b"".join([*log.lines, log.lines[index], b"garbage\n"]))
 
-    records = list(Checkpointer(path, recover="salvage").records())
+    records = seen(Checkpointer(path, recover="salvage").records())
 
-    assert [(record.seq, record.data) for record in records] == [
-        (1, "one"), (3, "three"), (4, "four"), (5, "five"), (6, "six"),
-    ]  # fmt: skip
+    assert records[:6] == log.records
+    assert records[6:] in ([], [(7, *log.records[index][1:])])
+
+
+@pytest.mark.parametrize("make", [build, plain, mixed])
+@pytest.mark.parametrize("index", range(5))
+def test_what_salvage_shows_is_what_it_writes(path, make, index):
+    log = make(["one", "two", "three", "four", "five", "six"])
+    put(path, b"".join([*log.lines[:index], b"garbage\n", *log.lines[index + 1 :]]))
+    ckpt = Checkpointer(path, recover="salvage")
+
+    shown = seen(ckpt.records())
+    with pytest.warns(RecoveryWarning):
+        ckpt.save("new")
+
+    assert seen(Checkpointer(path).records())[:-1] == shown
+    assert [record[2] for record in shown] == [
+        state for n, (_, _, state) in enumerate(log.records) if n != index
+    ]
 
 
 def test_a_line_of_a_stranger_takes_no_number_that_a_record_has(path):

@@ -135,8 +135,8 @@ def newer_version_of(line: bytes) -> int:
     version = int(found[1]) if found else 0
     if found is None or version <= VERSION:
         return 0
-    if is_whole(b"%s%d%s" % (line[: found.start(1)], VERSION, line[found.end(1) :])):
-        return 0  # a changed bit made a 3, a 5 or a 9 of its 1
+    if is_a_bit_from_whole(line, found.start(1), found.end(1)):
+        return 0  # the bit made a 3 of the 1, or a digit of the colon behind it
     if b"\0" not in line:
         # A member of the state may be called sum as well.
         try:
@@ -148,6 +148,15 @@ def newer_version_of(line: bytes) -> int:
         if not isinstance(members, dict) or "sum" not in members:
             return 0
     return version
+
+
+def is_a_bit_from_whole(line: bytes, start: int, end: int) -> bool:
+    """Tell whether *line* proves itself with one bit turned in ``line[start:end]``."""
+    return any(
+        is_whole(line[:at] + bytes((line[at] ^ 1 << bit,)) + line[at + 1 :])
+        for at in range(start, end)
+        for bit in range(8)
+    )
 
 
 def turn_in(line: bytes) -> int:

@@ -31,15 +31,30 @@ def survivors(chunks: Iterable[bytes]) -> list[Survivor]:
     were joined, come behind all others, under new seqs, in the order in which they stand.
     """
     taken: dict[int, Survivor] = {}
+    plain: list[Survivor] = []
     homeless: list[Survivor] = []
     for survivor in _whole_in(chunks):
-        first = taken.setdefault(survivor.seq, survivor)
-        if first is not survivor and first.mark != survivor.mark:
+        if not survivor.is_sealed:
+            plain.append(survivor)
+        elif taken.setdefault(survivor.seq, survivor).mark != survivor.mark:
             homeless.append(survivor)
-    kept = [taken[seq] for seq in sorted(taken)]
-    for survivor in homeless:
-        kept.append(survivor._replace(seq=kept[-1].seq + 1))
-    return kept
+    known = {survivor.mark for survivor in taken.values()}
+    for survivor in plain:
+        if taken.setdefault(survivor.seq, survivor) is not survivor and survivor.mark not in known:
+            homeless.append(survivor)
+        known.add(survivor.mark)
+    ordered = [taken[seq] for seq in sorted(taken)] + sorted(homeless, key=_start_of)
+    seq = 0
+    for index, survivor in enumerate(ordered):
+        # A line without a sum has its number from its place.
+        is_free = survivor.is_sealed and survivor.seq > seq
+        seq = survivor.seq if is_free else seq + 1
+        ordered[index] = survivor._replace(seq=seq)
+    return ordered
+
+
+def _start_of(survivor: Survivor) -> int:
+    return survivor.start
 
 
 def has_records(chunks: Iterable[bytes]) -> bool:
@@ -62,39 +77,28 @@ def entry_of(survivor: Survivor, line: bytes) -> Entry:
 def _whole_in(chunks: Iterable[bytes]) -> Iterator[Survivor]:
     """Yield the whole records in the order in which they stand."""
     seq = 0
-    unnumbered: list[Survivor | None] = []  # lines without a sum; None where one is damaged
     for piece in pieces(chunks):
         if piece.line is None:
             continue
         seals = proven_in(piece.line)
         for seal in seals:
-            yield from _numbered(unnumbered, seq, seal.seq)
-            unnumbered, seq = [], seal.seq
+            seq = seal.seq
             start, end = piece.offset + seal.start, piece.offset + seal.end
             yield Survivor(seq, start, end, seal.mark, True)
-        if not seals and piece.line.strip(BLANK):
-            unnumbered.append(_plain_of(piece, seq + len(unnumbered) + 1))
-    yield from _numbered(unnumbered, seq, None)
+        if not seals and piece.line.strip(BLANK) and _is_plain(piece, seq + 1):
+            seq += 1
+            end = piece.offset + piece.length
+            yield Survivor(seq, piece.offset, end, mark_of(piece.line), False)
 
 
-def _plain_of(piece: Piece, seq: int) -> Survivor | None:
+def _is_plain(piece: Piece, seq: int) -> bool:
     line = piece.line or b""
     try:
         read_plain(line)
     except NotARecord:
-        return None
+        return False
     except BeyondReader as beyond:
         if not piece.terminated or b"\0" in line:
-            return None
+            return False
         raise BeyondReader(beyond.reason, seq) from None
-    return Survivor(seq, piece.offset, piece.offset + piece.length, mark_of(line), False)
-
-
-def _numbered(lines: list[Survivor | None], seq: int, next_seq: int | None) -> Iterator[Survivor]:
-    """Number *lines* from behind *seq*; a damaged one had a number too, if there is one for it."""
-    has_room = next_seq is None or seq + len(lines) < next_seq
-    for line in lines:
-        if line is not None or has_room:
-            seq += 1
-        if line is not None:
-            yield line._replace(seq=seq)
+    return True
