@@ -105,7 +105,7 @@ class Checkpointer:
         if item.error is not None:
             raise item.error
         tags = dict(self._tags) if meta is None else decode(meta_json)
-        read = partial(_state_in, data_json, self.path, item.seq)
+        read = partial(_state_in, data_json, self._log.path, item.seq)
         return Record(item.turn, item.ts, None, tags, item.seq, read=read)
 
     @property
@@ -198,18 +198,19 @@ class Checkpointer:
         for item in items:
             if item.done:
                 continue
-            item.turn = turn + 1 if item.wanted_turn is None else item.wanted_turn
-            if item.turn > MAX_TURN or seq == MAX_SEQ:
-                full = ("turn", item.turn, MAX_TURN) if seq < MAX_SEQ else ("seq", seq + 1, MAX_SEQ)
+            item_turn = turn + 1 if item.wanted_turn is None else item.wanted_turn
+            if item_turn > MAX_TURN or seq == MAX_SEQ:
+                full = ("turn", item_turn, MAX_TURN) if seq < MAX_SEQ else ("seq", seq + 1, MAX_SEQ)
                 item.error = ArgumentError(full[0], str(full[1]), f"at most {full[2]}")
                 continue
-            seq, turn = seq + 1, item.turn
-            item.seq, item.ts = seq, time.time()
-            line, mark = seal(body(turn, item.ts, item.data, item.meta), seq, mark)
+            item.seq = seq = seq + 1
+            item.turn = turn = item_turn
+            item.ts = ts = time.time()
+            line, mark = seal(body(turn, ts, item.data, item.meta), seq, mark)
             lines.append(line)
-        batch = Batch(b"".join(lines), Position(seq, mark, turn))
-        self._tried = batch.position, items
-        return batch
+        end = Position(seq, mark, turn)
+        self._tried = end, items
+        return Batch(b"".join(lines), end)
 
     def _joined(self, meta: dict[str, Any]) -> bytes:
         if type(meta) is not dict:

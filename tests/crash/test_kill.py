@@ -84,7 +84,7 @@ def wait_for(moment: random.Random, reading: int, path: Path) -> bytes:
     is seen to grow, for a write is short and the rest of a save is long.
     """
     heard = b""
-    for _ in range(moment.choice((0, 1, 1, 2, 3, 5))):
+    for _ in range(moment.choice((0, 1, 2, 3, 5, 8))):
         heard += os.read(reading, _ACK.size)
     if heard and moment.random() < 0.5:
         size = path.stat().st_size

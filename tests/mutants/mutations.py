@@ -51,8 +51,8 @@ MUTANTS = [
     Mutant(
         "no sync of the record",
         FILE,
-        "            if durable:\n                _fsio.sync(held.fd)\n            held.grow",
-        "            held.grow",
+        "            if durable:\n                _fsio.sync(held.fd)\n        except BaseException",
+        "        except BaseException",
         (THREADS + "test_a_save_returns_only_when_its_own_bytes_are_synced",),
     ),
     Mutant(
@@ -177,8 +177,8 @@ MUTANTS = [
     Mutant(
         "a line links to nothing",
         LINE,
-        "(VERSION, seq, length, link)",
-        "(VERSION, seq, length, START)",
+        "len(foot), link)",
+        "len(foot), START)",
         (HERE + "test_records_are_read_back",),
     ),
     Mutant(
@@ -314,9 +314,13 @@ MUTANTS = [
     Mutant(
         "an interrupt loses the saves of the threads that wait",
         SHARED_WRITE,
-        "        except BaseException:\n            item.done = True",
-        "        except BaseException:\n"
-        "            for item in queue.items:\n                item.done = True",
+        "                        commit(self._taken(queue, item))",
+        "                        taken = self._taken(queue, item)\n"
+        "                        try:\n                            commit(taken)\n"
+        "                        except BaseException:\n"
+        "                            for lost in taken:\n"
+        "                                lost.done = True\n"
+        "                            raise",
         (THREADS + "test_an_interrupt_in_the_thread_that_writes_hurts_no_save_of_another_thread",),
     ),
     # -- bad input -------------------------------------------------------------------------

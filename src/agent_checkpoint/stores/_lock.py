@@ -54,10 +54,12 @@ class Held:
 
     def grow(self, length: int, position: Position, *, durable: bool) -> None:
         """Note what was appended."""
-        self.end += length
+        # The end comes last: as long as it is not the file's, the log is read again.
+        end = self.end + length
         self.position = position
         if durable:
-            self.durable_end = self.end
+            self.durable_end = end
+        self.end = end
 
     def __del__(self) -> None:
         self._close()

@@ -108,7 +108,7 @@ def _resealed(entries: Iterable[Entry]) -> Iterator[tuple[bytes, Position]]:
     size = 0
     for entry in entries:
         if entry.plain is None:
-            line, mark = seal((body_of(entry.line),), entry.seq, position.mark)
+            line, mark = seal((body_of(entry.line), b"", b""), entry.seq, position.mark)
         else:
             line, mark = entry.line + b"\n", mark_of(entry.line)
         position = Position(entry.seq, mark, entry.turn)

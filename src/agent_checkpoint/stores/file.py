@@ -32,7 +32,7 @@ from ..errors import (
 )
 from ..report import Report, Torn
 from . import _fsio, _lock, _rewrite
-from ._mutex import is_mine
+from ._mutex import is_mine, let_go
 from ._reading import LogReader, View
 from ._warning import warn_caller
 
@@ -162,23 +162,29 @@ class LogFile:
 
     def _append_once(self, lines_behind: Callable[[Position], Batch], *, durable: bool) -> bool:
         """Come one step nearer to the append; True if it is done."""
-        held = self.hold()
+        held = self._held
+        if held is None or not held.is_locked:
+            held = self.hold()
         if is_mine(held.mutex):
             raise ReentrantSaveError(self.path)
-        with held.mutex:
-            if not held.is_locked:
-                return False  # another handle of this process gave it up meanwhile
-            if not held.ready:
-                self._make_ready(held)
-                return False
-            if _fsio.at(self.path) != (held.identity, held.end):
-                held.ready = False
-                return False
-            self._fence(held.position)
-            batch = lines_behind(held.position)
-            if batch.payload:
-                self._write(held, batch, durable=durable)
-            return True
+        try:
+            with held.mutex:
+                if not held.is_locked:
+                    return False  # another handle of this process gave it up meanwhile
+                if not held.ready:
+                    self._make_ready(held)
+                    return False
+                if _fsio.at(self.path) != (held.identity, held.end):
+                    held.ready = False
+                    return False
+                self._fence(held.position)
+                batch = lines_behind(held.position)
+                if batch.payload:
+                    self._write(held, batch, durable=durable)
+                return True
+        except BaseException:
+            let_go(held.mutex)
+            raise
 
     def _write(self, held: _lock.Held, batch: Batch, *, durable: bool) -> None:
         end = held.end
@@ -189,8 +195,6 @@ class LogFile:
             written = True
             if durable:
                 _fsio.sync(held.fd)
-            held.grow(len(batch.payload), batch.position, durable=durable)
-            self._seen = batch.position
         except BaseException as error:
             # The caller sees an error, so the records must not turn up later.
             held.ready = False
@@ -206,6 +210,8 @@ class LogFile:
             _lock.abandon(held)
             doing = "sync" if written else "write to"
             raise UnknownOutcomeError.of(self.path, doing, error) from error
+        held.grow(len(batch.payload), batch.position, durable=durable)
+        self._seen = batch.position
 
     def _make_ready(self, held: _lock.Held) -> None:
         """Look at a log that was just locked, and mend what a crash left of it."""
