@@ -1,7 +1,7 @@
 """A group commit in a few lines: what threads that share a sync can reach in this interpreter.
 
-It keeps one promise only: when ``append`` returns, the bytes were synced. It knows nothing of
-short writes, failed syncs and numbers.
+It queues at one gate, as the library does (decision 5), and keeps one promise only: when ``append``
+returns, the bytes were synced. It knows nothing of short writes, failed syncs and numbers.
 """
 
 from __future__ import annotations
@@ -11,51 +11,44 @@ import threading
 from pathlib import Path
 
 
-class _Batch:
-    """Lines that share one sync, and the threads that wait for it."""
+class _Queue:
+    """Lines that share one write, and the gate at which their threads wait for it."""
 
     def __init__(self) -> None:
-        self.lines: list[bytes] = []
-        self.waiting: list[threading.Lock] = []
+        self.gate = threading.Lock()
+        self.lines: list[_Line] = []
+
+
+class _Line:
+    """One line on its way into the file."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
         self.is_durable = False
 
 
 class GroupCommit:
-    """An append-only file whose writers share the sync of one of them, the leader."""
+    """An append-only file whose writers share the sync of one of them."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
-        self._lock = threading.Lock()
-        self._open = _Batch()
-        self._is_led = False
+        self._writing = threading.Lock()
+        self._open = _Queue()
 
-    def append(self, line: bytes) -> None:
-        """Append *line* and return when it is synced."""
-        with self._lock:
-            batch = self._open
-            batch.lines.append(line)
-            turn = threading.Lock()
-            turn.acquire()
-            batch.waiting.append(turn)
-            leads, self._is_led = not self._is_led, True
-        if not leads:
-            turn.acquire()
-            if batch.is_durable:
-                return
-        with self._lock:
-            self._open = _Batch()
-        os.write(self._fd, b"".join(batch.lines))
-        os.fdatasync(self._fd)
-        batch.is_durable = True
-        # Its writers come back with new lines, which the next leader then takes along.
-        for other in batch.waiting:
-            if other is not turn:
-                other.release()
-        with self._lock:
-            successors = self._open.waiting
-            self._is_led = bool(successors)
-        if successors:
-            successors[0].release()
+    def append(self, content: bytes) -> None:
+        """Append *content* and return when it is synced."""
+        line = _Line(content)
+        queue = self._open
+        queue.lines.append(line)
+        with queue.gate:
+            if not line.is_durable:
+                with self._writing:
+                    self._open = _Queue()
+                    lines = [each for each in queue.lines if not each.is_durable]
+                    os.write(self._fd, b"".join([each.content for each in lines]))
+                    os.fdatasync(self._fd)
+                    for each in lines:
+                        each.is_durable = True
 
     def close(self) -> None:
         """Close the file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Callable
 from agent_checkpoint import Checkpointer
 from bench.group_commit import GroupCommit
 from bench.row import AT_LEAST, Demand, Fact, Figure, Measured, Row, Setting
-from bench.states import State, encoded, states
+from bench.states import State, states
 from bench.stats import median, spread
 
 LINE_BYTES = 4_096
 MANY = 32
 SOME = 8
+SMALL_BYTES = 1_024
 DEMAND = Demand(f"records per second of {MANY} threads over one thread", AT_LEAST, 5, "times")
 
 Save = Callable[[State], object]
@@ -57,6 +59,11 @@ def _rate(save: Save, pool: list[State], count: int, seconds: float) -> float:
     return sum(returned) / ((max(ended_ns) - begun_ns) / 1e9)
 
 
+def _json_line(state: State) -> bytes:
+    """*state* as the log writes it: characters beyond ASCII stand as themselves."""
+    return json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
 def _library_rate(folder: Path, pool: list[State], count: int, seconds: float) -> float:
     path = folder / "run.jsonl"
     with Checkpointer(path, label="bench", run_id="run-001") as log:
@@ -72,14 +79,14 @@ def _floor_rate(
 ) -> float:
     """Measure a group commit of a few lines, given the bytes or encoding them itself."""
     path = folder / "floor.jsonl"
-    lines = {id(state): encoded(state) + b"\n" for state in pool}
+    lines = {id(state): _json_line(state) for state in pool}
     with closing(GroupCommit(path)) as log:
 
         def save_given(state: State) -> None:
             log.append(lines[id(state)])
 
         def save_encoded(state: State) -> None:
-            log.append(encoded(state) + b"\n")
+            log.append(_json_line(state))
 
         save: Save = save_encoded if encode else save_given
         for state in pool[:50]:
@@ -95,12 +102,16 @@ def _measure(setting: Setting) -> Measured:
     one: list[float] = []
     many: list[float] = []
     some: list[float] = []
+    small_pool = states(512, SMALL_BYTES)
+    small: dict[int, list[float]] = {1: [], MANY: []}
     floors: dict[tuple[int, bool], list[float]] = {}
     for number in range(rounds):
         setting.say(f"round {number + 1} of {rounds}")
         one.append(_library_rate(setting.folder, pool, 1, seconds))
         many.append(_library_rate(setting.folder, pool, MANY, seconds))
         some.append(_library_rate(setting.folder, pool, SOME, seconds))
+        for count, rates in small.items():
+            rates.append(_library_rate(setting.folder, small_pool, count, seconds / 2))
         for encode in (False, True):
             for count in (1, MANY):
                 rate = _floor_rate(setting.folder, pool, count, seconds / 2, encode=encode)
@@ -112,6 +123,10 @@ def _measure(setting: Setting) -> Measured:
             Fact("1 thread", _per_second(one)),
             Fact(f"{SOME} threads", f"{_per_second(some)}, {median(some) / median(one):.2f} times"),
             Fact(f"{MANY} threads", _per_second(many)),
+            Fact(
+                f"records of {SMALL_BYTES // 1024} KB, 1 / {MANY} threads",
+                _one_and_many(small[1], small[MANY]),
+            ),
             _floor_fact("minimal group commit of given bytes", floors, encode=False),
             _floor_fact("minimal group commit with json.dumps in the threads", floors, encode=True),
             Fact("rounds", f"{rounds}, {seconds:g} s for each number of threads"),
@@ -120,12 +135,13 @@ def _measure(setting: Setting) -> Measured:
 
 
 def _floor_fact(what: str, floors: dict[tuple[int, bool], list[float]], *, encode: bool) -> Fact:
-    one, many = floors[1, encode], floors[MANY, encode]
+    rates = _one_and_many(floors[1, encode], floors[MANY, encode])
+    return Fact(f"{what}, 1 / {MANY} threads", rates)
+
+
+def _one_and_many(one: list[float], many: list[float]) -> str:
     times = median(many) / median(one)
-    return Fact(
-        f"{what}, 1 / {MANY} threads",
-        f"{median(one):,.0f} / {median(many):,.0f} records/s, {times:.2f} times",
-    )
+    return f"{median(one):,.0f} / {median(many):,.0f} records/s, {times:.2f} times"
 
 
 def _per_second(rates: list[float]) -> str:

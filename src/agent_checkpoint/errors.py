@@ -294,7 +294,10 @@ class StorageError(CheckpointError):
     @classmethod
     def of(cls, path: str, doing: str, error: OSError) -> StorageError:
         """Return *error* of the operating system as one of ours."""
-        return cls(path, doing, error.errno, error.strerror or str(error))
+        words = error.strerror or str(error)
+        if error.filename not in (None, path):
+            words = f"{words} ({error.filename!r})"  # a folder above the log
+        return cls(path, doing, error.errno, words)
 
     def __str__(self) -> str:
         return (

@@ -32,6 +32,7 @@ STATES = [
     {"text": "é" * 3072},
     [1.5, 2**70, True, None, {"sum": "1:1:57:00000000:9d0c2c1b"}, {}],
 ]
+OVER_64_KB = [1, {"text": UNICODE * 200 + "z" * 55_000}, 2]
 BIG_STATES = [1, {"text": "x" * 4096}, {"text": UNICODE * 2500}, 2, {"text": "z" * 70_000}]
 
 
@@ -82,6 +83,15 @@ def test_a_cut_at_any_byte_costs_one_record_also_where_lines_have_no_sum(folder,
     offsets = steps(len(log.content), quick=19, keep=near_the_ends_of_lines(log)[::3])
 
     check_cuts(folder, log, offsets)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_a_cut_at_any_byte_of_a_record_over_64_kb_costs_only_that_record(folder, part):
+    log = build(OVER_64_KB)
+    offsets = steps(len(log.content), quick=997, keep=near_the_ends_of_lines(log)[::7])
+
+    assert max(map(len, log.lines)) > 64 * 1024
+    check_cuts(folder, log, offsets[part::8])
 
 
 def test_a_cut_in_lines_longer_than_the_tail_that_is_read_costs_one_record(folder):

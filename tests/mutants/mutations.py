@@ -51,7 +51,8 @@ MUTANTS = [
     Mutant(
         "no sync of the record",
         FILE,
-        "            if durable:\n                _fsio.sync(held.fd)\n        except BaseException",
+        "            if durable:\n                _fsio.sync(held.fd)\n"
+        "        except BaseException",
         "        except BaseException",
         (THREADS + "test_a_save_returns_only_when_its_own_bytes_are_synced",),
     ),

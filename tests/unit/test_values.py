@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -498,6 +499,23 @@ def test_a_state_that_another_thread_changes_is_saved_or_refused_and_never_half_
     assert Checkpointer(path).verify().records == saved
 
 
+@pytest.mark.parametrize("count", [15, 16, 17, 40])
+@pytest.mark.parametrize("bad", [(1,), {1}, {1: 2}, [[(1,)]], {"k": [(1,)]}, Text("x"), math.nan])
+def test_one_bad_value_among_many_is_found(path, bad, count):
+    for place in (0, count // 2, count - 1):
+        items: list[Any] = [n if n % 2 else {"n": [n]} for n in range(count)]
+        items[place] = bad
+        named = {str(n): item for n, item in enumerate(items)}
+
+        in_list = refusal_of(Checkpointer(path), items)
+        in_dict = refusal_of(Checkpointer(path), named)
+
+        assert in_list.path.startswith(f"data[{place}]")
+        assert in_dict.path.startswith(f"data['{place}']")
+    named[0] = 1  # type: ignore[index]
+    assert "the key 0" in refusal_of(Checkpointer(path), named).value
+
+
 # -- depth --------------------------------------------------------------------------------
 
 
@@ -528,7 +546,24 @@ def test_the_deepest_state_that_is_saved_loads_in_a_fresh_process_of_every_pytho
         )
 
         assert (done.returncode, done.stderr) == (0, ""), python
-        assert done.stdout == "500\n" * 3 + "turn ts data meta sum\n" * 3, python
+        assert done.stdout == f"{MAX_DEPTH}\n" * 3 + "turn ts data meta sum\n" * 3, python
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="jq is not installed here")
+@pytest.mark.parametrize("kind", ["list", "dict", "both"])
+def test_jq_reads_a_state_as_deep_as_its_oldest_release_in_use_lets_it(path, kind):
+    depth = 125  # jq 1.6; from 1.7 on 10,000
+    Checkpointer(path).save(nested(depth, kind))
+
+    done = subprocess.run(
+        ["jq", "-c", "[leaf_paths | length]", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stderr == ""
+    assert f"{depth + 1}" in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["list", "dict", "both"])

@@ -15,7 +15,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from ..errors import ArgumentError, UnstorableError
@@ -27,6 +27,9 @@ MAX_DEPTH = 500
 MAX_DIGITS = 4300
 
 _LEAVES = frozenset((str, int, float, bool, type(None)))
+_PLAIN = _LEAVES | {dict, list}
+_STR_ALONE = {str}
+_MANY = 16  # from here on a set of the types, made in C, costs less than a loop
 _MANY_DIGITS = re.compile(f"[0-9]{{{MAX_DIGITS + 1}}}")
 
 # Older interpreters have no limit of their own, and a program may have lifted it.
@@ -123,6 +126,8 @@ def _is_plain(value: Any, depth: int) -> bool:
     Each save pays for this walk. It says no too often where the stack is nearly used up, never yes.
     """
     if type(value) is dict:
+        if len(value) > _MANY:
+            return set(map(type, value)) == _STR_ALONE and _are_plain(value.values(), depth)
         for key, item in value.items():
             if type(key) is not str:
                 return False
@@ -136,6 +141,8 @@ def _is_plain(value: Any, depth: int) -> bool:
                 return False
         return True
     if type(value) is list:
+        if len(value) > _MANY:
+            return _are_plain(value, depth)
         for item in value:
             kind = type(item)
             if kind is str:
@@ -147,6 +154,20 @@ def _is_plain(value: Any, depth: int) -> bool:
                 return False
         return True
     return type(value) in _LEAVES
+
+
+def _are_plain(items: Collection[Any], depth: int) -> bool:
+    """Do as _is_plain for many items, of which most are likely of a few types."""
+    kinds = set(map(type, items))
+    if kinds <= _LEAVES:
+        return True
+    if depth == MAX_DEPTH or not kinds <= _PLAIN:
+        return False
+    for item in items:
+        kind = type(item)
+        if (kind is dict or kind is list) and not _is_plain(item, depth + 1):
+            return False
+    return True
 
 
 def _first_problem(value: Any, name: str) -> ArgumentError | None:

@@ -40,6 +40,7 @@ from .line import (
 )
 
 _HEAD = b'{"turn":'
+_TOO_LONG = f"a line longer than {MAX_LINE_BYTES} bytes, more than this release reads"
 BLANK = b" \t\r"
 
 
@@ -165,7 +166,7 @@ class Scan:
         """Return the record that *piece* is, or why it is none; neither for a blank line."""
         line = piece.line
         if line is None:
-            return None, f"a line longer than {MAX_LINE_BYTES} bytes"
+            return None, _TOO_LONG
         end = piece.offset + piece.length + piece.terminated
         text = line.rstrip(BLANK)  # blanks are an editor's doing, or of a system that writes CR LF
         if not text:
@@ -248,7 +249,7 @@ def _damage_in(piece: Piece, reason: str, *, is_first: bool) -> str:
     """Return why *piece*, a bad one or one behind a bad one, is not what a crash leaves."""
     line = piece.line
     if line is None:
-        return "" if piece.nuls_only else f"a line longer than {MAX_LINE_BYTES} bytes"
+        return "" if piece.nuls_only else _TOO_LONG
     if proven_in(line):
         return reason if is_first else f"{reason}; whole records stand behind it"
     if newer_line(piece, 0) is not None:

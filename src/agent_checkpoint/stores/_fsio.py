@@ -192,7 +192,7 @@ def make_folders(folder: str) -> None:
             os.mkdir(made, _FOLDER_MODE)
         except FileExistsError:
             if not os.path.isdir(made):
-                raise
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), made) from None
         sync_folder(os.path.dirname(made))
 
 
