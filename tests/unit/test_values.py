@@ -512,8 +512,7 @@ def test_one_bad_value_among_many_is_found(path, bad, count):
 
         assert in_list.path.startswith(f"data[{place}]")
         assert in_dict.path.startswith(f"data['{place}']")
-    named[0] = 1  # type: ignore[index]
-    assert "the key 0" in refusal_of(Checkpointer(path), named).value
+        assert "the key 0" in refusal_of(Checkpointer(path), {**named, 0: 1}).value
 
 
 # -- depth --------------------------------------------------------------------------------
