@@ -264,13 +264,26 @@ import fcntl, os, sys, threading
 from agent_checkpoint import Checkpointer
 path, moment = sys.argv[1:]
 ckpt = Checkpointer(path)
-reached = threading.Event()
+reached, forked, locked = threading.Event(), threading.Event(), threading.Event()
 if moment == "saved":
     ckpt.save("parent")
     reached.set()
 elif moment == "entered":
     ckpt.__enter__()
     reached.set()
+elif moment == "has opened it":
+    # A thread has the descriptor, and asks for the lock once the child has it too.
+    fstat = os.fstat
+    def fstat_later(fd):
+        if threading.current_thread() is not threading.main_thread():
+            reached.set()
+            forked.wait()
+        return fstat(fd)
+    os.fstat = fstat_later
+    def enter():
+        ckpt.__enter__()
+        locked.set()
+    threading.Thread(target=enter, daemon=True).start()
 else:
     # A thread is about to have the lock, or has just got it, and is no further.
     flock = fcntl.flock
@@ -283,17 +296,25 @@ else:
     threading.Thread(target=ckpt.save, args=("thread",), daemon=True).start()
 reached.wait()
 if os.fork() == 0:
-    print(os.getpid(), flush=True)
+    os.write(1, b"%d\\n" % os.getpid())
+elif moment == "has opened it":
+    forked.set()
+    locked.wait()
+    os.write(1, b"locked\\n")
 sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("moment", ["saved", "entered", "asks for the lock", "has the lock"])
+MOMENTS = ["saved", "entered", "has opened it", "asks for the lock", "has the lock"]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_child_that_outlives_its_killed_parent_does_not_keep_the_run_locked(
     path: Path, program: Callable[..., Program], moment: str
 ) -> None:
     parent = program(OUTLIVED, path, moment)
-    child_pid = int(parent.read_line())
+    said = {parent.read_line() for _ in range(1 + (moment == "has opened it"))}
+    child_pid = int((said - {"locked"}).pop())
     mine = Checkpointer(path)
     if moment != "asks for the lock":
         with pytest.raises(RunLockedError):

@@ -27,7 +27,7 @@ def test_bytes_that_a_writer_cuts_back_meanwhile_are_no_damage(path: Path, kind,
     def cut_back(call: Call) -> Any:
         nonlocal reads
         done = call.do()
-        if call.name == "read":
+        if call.name == "pread":
             reads += 1
             if reads == 1:
                 os.truncate(path, len(log.content))
@@ -55,7 +55,7 @@ def test_a_slow_reader_does_not_make_the_handle_forget_what_a_faster_one_saw(pat
     def be_overtaken(call: Call) -> Any:
         nonlocal is_first
         done = call.do()
-        if call.name == "read" and is_first:
+        if call.name == "pread" and is_first:
             is_first = False
             other.save("theirs")
             assert ckpt.last_record.data == "theirs"

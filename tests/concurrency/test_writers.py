@@ -519,7 +519,7 @@ def test_a_handle_goes_on_with_what_is_at_the_path_once_it_has_read_it(
     assert data_in(path) == (["two"] if fate == "deleted" else ["one", "two"])
 
 
-@pytest.mark.parametrize("operation", ["flock", "read", "fdatasync", "fsync"])
+@pytest.mark.parametrize("operation", ["flock", "pread", "fdatasync", "fsync"])
 def test_a_file_replaced_while_the_first_save_gets_ready_is_noticed(
     path: Path, operation: str
 ) -> None:

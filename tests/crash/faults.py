@@ -26,10 +26,9 @@ OPERATIONS = frozenset(
     (
         "open",
         "write",
-        "read",
+        "pread",
         "fstat",
         "lstat",
-        "lseek",
         "fdatasync",
         "fsync",
         "ftruncate",

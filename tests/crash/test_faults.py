@@ -524,7 +524,7 @@ def test_a_log_that_cannot_be_read_is_not_opened(folder):
     path = folder / "run.jsonl"
     path.write_bytes(shapes.WHOLE)
 
-    system = System(RefuseEach("read", errno.EIO, times=1))
+    system = System(RefuseEach("pread", errno.EIO, times=1))
     with system.installed(), pytest.raises(StorageError, match="could not read"):
         Checkpointer(path)
 

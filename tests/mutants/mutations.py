@@ -243,8 +243,8 @@ MUTANTS = [
     Mutant(
         "no comparison of the file with its path after locking",
         LOCK,
-        "                and _fsio.identity_at(path) == held.identity",
-        "                and True",
+        "            if _fsio.identity_at(path) != held.identity:",
+        "            if False:",
         (WRITERS + "test_a_process_that_waits_for_a_file_that_is_replaced_gets_the_new_one",),
     ),
     Mutant(
@@ -271,15 +271,15 @@ MUTANTS = [
     Mutant(
         "the end of one handle unlocks the others of its process",
         LOCK,
-        "        if not held.users - {user}:",
-        "        if True:",
+        "    if not held.users - {user}:",
+        "    if True:",
         (WRITERS + "test_the_end_of_the_old_handle_does_not_unlock_the_new_one",),
     ),
     Mutant(
         "a closed handle keeps the lock",
         LOCK,
-        "        if not held.users - {user}:",
-        "        if False:",
+        "    if not held.users - {user}:",
+        "    if False:",
         (WRITERS + "test_a_run_is_free_once_its_writer_has_ended",),
     ),
     # -- fork ------------------------------------------------------------------------------
@@ -293,15 +293,22 @@ MUTANTS = [
     Mutant(
         "a forked child unlocks",
         LOCK,
-        "    for held in _held.values():\n        _fsio.close(held.fd)",
-        "    for held in _held.values():\n        _unlock(held.fd)",
+        "    for held in list(_held.values()):\n        disown(held)",
+        "    for held in list(_held.values()):\n        _unlock(held.fd)",
         (FORK + "test_what_a_child_does_never_unlocks_for_its_parent",),
     ),
     Mutant(
         "a forked child keeps its copy of the descriptor",
         LOCK,
-        "    for held in _held.values():\n        _fsio.close(held.fd)",
-        "    for held in _held.values():",
+        "    for held in list(_held.values()):\n        disown(held)",
+        "    for held in _held.values():\n        held.is_locked = False",
+        (FORK + "test_a_child_that_outlives_its_killed_parent_does_not_keep_the_run_locked",),
+    ),
+    Mutant(
+        "a fork between the open and the lock is not noticed",
+        LOCK,
+        "    return begun != ended or (begun, ended) != forks",
+        "    return False",
         (FORK + "test_a_child_that_outlives_its_killed_parent_does_not_keep_the_run_locked",),
     ),
     # -- threads ---------------------------------------------------------------------------

@@ -111,3 +111,18 @@ def test_the_state_of_a_record_just_saved_is_beyond_a_limit_in_our_words(path, d
 
     with pytest.raises(ReaderLimitError):
         _ = record.data
+
+
+@pytest.mark.parametrize("blank", [b"\n", b"\n\n", b" \r\n\t\n"])
+def test_a_blank_line_does_not_change_what_the_end_of_a_log_tells(path, blank):
+    damaged = build([1, 2, 3]).content.replace(b'"data":1', b'"data":7')
+    put(path, damaged + blank)
+
+    ckpt = Checkpointer(path)
+    before = ckpt.last_record
+    ckpt.save(4)
+
+    assert before.seq == 3
+    assert Checkpointer(path).last_record.seq == 4
+    with pytest.raises(CorruptLogError):
+        list(Checkpointer(path).records())

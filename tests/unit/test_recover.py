@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -517,3 +518,32 @@ def test_a_log_with_nothing_but_one_damaged_record_goes_on_from_none(path, mode)
     assert before is None
     assert (record.seq, record.turn) == (1, 1)
     assert [record.data for record in ckpt.records()] == ["new"]
+
+
+@each_mode
+def test_damage_that_a_writer_of_this_process_passes_by_is_recovered(path, mode):
+    writer = Checkpointer(path)
+    for state in STATES:
+        writer.save(state)
+    damaged = b"".join(spoiled(4)(path.read_bytes().splitlines(keepends=True)))
+    put(path, damaged)
+
+    with pytest.warns(RecoveryWarning):
+        Checkpointer(path, recover=mode).save("new")
+
+    kept = [1, 2, 3] if mode == "prefix" else [1, 2, 3, 5, 6, 7]
+    seqs = [record.seq for record in Checkpointer(path).records()]
+    assert seqs == [*kept, kept[-1] + 1]
+    assert (path.parent / "run.jsonl.damaged-1").read_bytes() == damaged
+
+
+@each_mode
+def test_a_second_name_that_a_crash_left_to_the_damaged_log_is_used(path, mode):
+    content, _ = hurt_log(path, DAMAGES["a middle line"], mode)
+    os.link(path, path.parent / "run.jsonl.damaged-1")
+
+    with pytest.warns(RecoveryWarning):
+        Checkpointer(path, recover=mode).save("new")
+
+    assert sorted(snapshot(path.parent)) == ["run.jsonl", "run.jsonl.damaged-1"]
+    assert (path.parent / "run.jsonl.damaged-1").read_bytes() == content

@@ -52,7 +52,7 @@ def encode(value: Any, name: str) -> bytes:
             text = _to_json(value)
             if _digit_limit() == MAX_DIGITS or not _MANY_DIGITS.search(text):
                 return text.encode()
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, TypeError):
         pass  # NaN, a lone surrogate, a huge integer: the slow search below names it.
     except RuntimeError as error:
         raise _changing(name) from error
@@ -62,7 +62,7 @@ def encode(value: Any, name: str) -> bytes:
             return _to_json(value).encode()
     except RecursionError:
         problem = _too_deep(name, "nested deeper than sys.getrecursionlimit() lets it be written")
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, TypeError) as error:
         raise _changing(name) from error
     raise problem
 

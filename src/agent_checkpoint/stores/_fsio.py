@@ -49,18 +49,30 @@ def kind_of(path: str) -> str:
     return "a device"
 
 
+def _open(path: str, flags: int, mode: int = 0) -> int:
+    opened: list[int] = []
+    try:
+        # One step for the interpreter: an interrupt during the open cannot lose the descriptor.
+        opened.extend(map(os.open, (path,), (flags,), (mode,)))
+        return opened[0]
+    except BaseException:
+        for fd in opened:
+            close(fd)
+        raise
+
+
 def open_read(path: str) -> int:
-    return os.open(path, os.O_RDONLY | _FLAGS)
+    return _open(path, os.O_RDONLY | _FLAGS)
 
 
 def open_append(path: str) -> int:
     """Open *path* to read it and to append to it, making it if it is not there."""
-    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _FLAGS, _FILE_MODE)
+    return _open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _FLAGS, _FILE_MODE)
 
 
 def open_new(path: str) -> int:
     """Make *path*; FileExistsError if the name is taken."""
-    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _FLAGS, _FILE_MODE)
+    return _open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _FLAGS, _FILE_MODE)
 
 
 def close(fd: int) -> None:
@@ -104,12 +116,23 @@ def chunks(fd: int, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
     at = start
     while stop is None or at < stop:
         wanted = CHUNK_BYTES if stop is None else min(CHUNK_BYTES, stop - at)
-        os.lseek(fd, at, os.SEEK_SET)
-        chunk = os.read(fd, wanted)
+        chunk = _read_at(fd, wanted, at)
         if not chunk:
             return
         at += len(chunk)
         yield chunk
+
+
+if sys.platform == "win32":
+
+    def _read_at(fd: int, size: int, at: int) -> bytes:
+        os.lseek(fd, at, os.SEEK_SET)
+        return os.read(fd, size)
+
+else:
+
+    def _read_at(fd: int, size: int, at: int) -> bytes:
+        return os.pread(fd, size, at)  # the place of a read() is shared with a forked child
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -164,7 +187,7 @@ def sync_folder(folder: str) -> None:
     """Return when the names in *folder* are on the disk, where the system can do that."""
     if sys.platform == "win32":
         return
-    fd = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | os.O_CLOEXEC)
+    fd = _open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     except OSError as error:

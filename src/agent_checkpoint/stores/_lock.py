@@ -12,10 +12,14 @@ import errno
 import os
 import sys
 import threading
+from functools import partial
+from itertools import count
+from typing import Optional
 
 from .._core.line import EMPTY, Position
 from ..errors import RunLockedError
 from . import _fsio
+from ._mutex import locked
 
 
 class Held:
@@ -49,7 +53,7 @@ class Held:
         try:
             self.identity = _fsio.identity(fd)
         except BaseException:
-            self._close()  # or it stays open as long as somebody keeps the error
+            self.close()  # or it stays open as long as somebody keeps the error
             raise
 
     def grow(self, length: int, position: Position, *, durable: bool) -> None:
@@ -62,9 +66,10 @@ class Held:
         self.end = end
 
     def __del__(self) -> None:
-        self._close()
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the descriptor; whoever has it no more cannot close another file by its number."""
         fd = getattr(self, "fd", -1)
         self.fd = -1
         if fd >= 0:
@@ -76,109 +81,154 @@ class Held:
 _registry = threading.RLock()
 _held: dict[tuple[int, int], Held] = {}
 
+_Forks = Optional[tuple[int, int]]
+_TRIES = 5
+
 suspects: set[tuple[int, int]] = set()
 """Files whose sync failed: what the system shows of them may never have reached the disk."""
 
 
 def hold(path: str, user: int) -> Held:
     """Return the locked log at *path*, made if it is not there; RunLockedError if it is taken."""
-    while True:
+    held = None
+    tries = count(1)
+    while held is None:
+        forks = _forks(next(tries))
         opened = Held(_fsio.open_append(path))
-        try:
-            held = _lock_once(opened, path, user)
-        finally:
-            if not opened.is_locked:
-                _give_up(opened, user)
-        if held is not None:
-            return held
-        if _fsio.identity_at(path) == opened.identity:
-            raise RunLockedError(path, _pid_of_holder(opened.identity))
+        held = locked(_registry, _hold_once, opened, path, user, forks)
+    return held
 
 
-def _lock_once(opened: Held, path: str, user: int) -> Held | None:
-    with _registry:
-        held = _held.setdefault(opened.identity, opened)
+def _hold_once(opened: Held, path: str, user: int, forks: _Forks) -> Held | None:
+    held = _held.setdefault(opened.identity, opened)
+    try:
         held.users.add(user)
         if not held.is_locked:
-            held.is_locked = (
-                _lock(held.fd)
-                # Whoever held it before may have put another file in its place meanwhile.
-                and _fsio.identity_at(path) == held.identity
-            )
-        if held.is_locked:
-            return held
-        _give_up(held, user)
-        return None
-
-
-def adopt(fd: int, user: int) -> Held:
-    """Hold a file just made, before it gets the name by which others could find it."""
-    held = Held(fd)
-    with _registry:
-        _held[held.identity] = held
-        held.users.add(user)
-        try:
-            held.is_locked = _lock(fd)
-        except BaseException:
-            _drop(held)
+            if _is_in_a_child_since(forks) or held.fd < 0:  # or a signal handler gave it up
+                return None
+            is_locked = _lock(held.fd)
+            # Whoever held it before may have put another file in its place meanwhile.
+            if _fsio.identity_at(path) != held.identity:
+                return None
+            if not is_locked:
+                raise RunLockedError(path, _pid_of_holder(held.identity))
+            held.is_locked = True
+        return held
+    except ValueError:
+        if held.fd >= 0:
             raise
-    return held
+        return None
+    finally:
+        if held is not opened:
+            _drop(opened)
+        if not held.is_locked:
+            _give_up(held, user)
+
+
+def adopt(path: str, user: int) -> Held:
+    """Make the file *path* and hold it, before it gets the name by which others could find it."""
+    for number in count(1):
+        forks = _forks(number)
+        held = Held(_fsio.open_new(path))
+        if locked(_registry, _adopt, held, user, forks):
+            return held
+        _fsio.remove_if_there(path)
+    raise AssertionError
+
+
+def _adopt(held: Held, user: int, forks: _Forks) -> bool:
+    _held[held.identity] = held
+    held.users.add(user)
+    try:
+        held.is_locked = not _is_in_a_child_since(forks) and _lock(held.fd)
+    finally:
+        if not held.is_locked:
+            _drop(held)
+    return held.is_locked
 
 
 def release(user: int) -> None:
     """Give up all that *user* holds, once no write through it goes on; the last one unlocks."""
     for held in list(_held.values()):
         if user in held.users:
-            with held.mutex:
-                _give_up(held, user)
+            locked(held.mutex, locked, _registry, _give_up, held, user)
 
 
 def forget(user: int) -> None:
     """Give up all that *user* held, which is no more: nothing is written through it."""
     for held in list(_held.values()):
         if user in held.users:
-            _give_up(held, user)
+            locked(_registry, _give_up, held, user)
 
 
 def abandon(held: Held) -> None:
     """Unlock *held* for all who use it: its file is no longer to be written through it."""
-    with _registry:
-        _drop(held)
+    locked(_registry, _drop, held)
+
+
+def disown(held: Held) -> None:
+    """Close this process's copy of a descriptor that its parent holds: that stays locked."""
+    held.close()
+    held.ready = held.is_locked = False
+    if _held.get(held.identity) is held:
+        _held.pop(held.identity, None)
 
 
 def _give_up(held: Held, user: int) -> None:
-    with _registry:
-        if not held.users - {user}:
-            _drop(held)
-        held.users.discard(user)
+    if not held.users - {user}:
+        _drop(held)
+    held.users.discard(user)
 
 
 def _drop(held: Held) -> None:
     held.ready = held.is_locked = False
-    fd = held.fd
-    if fd >= 0:
-        _unlock(fd)
+    if held.fd >= 0:
+        _unlock(held.fd)
     if _held.get(held.identity) is held:
-        del _held[held.identity]
-    held.fd = -1
-    if fd >= 0:
-        _fsio.close(fd)
+        _held.pop(held.identity, None)
+    held.close()
+    # Once more: a signal handler may have locked it again in the middle of this.
+    held.ready = held.is_locked = False
 
 
 def _forget_in_child() -> None:
-    # The child closes its copies, or a child that outlives a killed parent would keep the parent's
-    # runs locked. It never unlocks: that would take the lock from the parent.
+    # A child that outlives a killed parent would else keep the parent's runs locked. It never
+    # unlocks: that would take the lock from the parent.
     global _registry  # noqa: PLW0603 - another thread of the parent may have held it at the fork
     _registry = threading.RLock()
-    for held in _held.values():
-        _fsio.close(held.fd)
-        held.fd = -1
-        held.is_locked = False
-    _held.clear()
+    for held in list(_held.values()):
+        disown(held)
 
+
+# One byte for each fork: to append one is a single step, which no interrupt can lose.
+_forks_begun, _forks_ended = bytearray(), bytearray()
 
 if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=partial(_forks_begun.append, 0),
+        after_in_parent=partial(_forks_ended.append, 0),
+        after_in_child=partial(_forks_ended.append, 0),
+    )
     os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def _forks(number: int) -> _Forks:
+    """Return how many forks of this process have begun, and how many ended; None from some try on.
+
+    In a program that forks all the time there has to be an end to it.
+    """
+    return (len(_forks_begun), len(_forks_ended)) if number < _TRIES else None
+
+
+def _is_in_a_child_since(forks: _Forks) -> bool:
+    """Tell whether a child can have a copy of a descriptor that was opened after *forks* was asked.
+
+    From the moment that it stands in ``_held``, a child finds it there and closes its copy.
+    """
+    if forks is None:
+        return False
+    begun, ended = len(_forks_begun), len(_forks_ended)
+    return begun != ended or (begun, ended) != forks
 
 
 if sys.platform == "win32":
@@ -218,8 +268,8 @@ else:
         # Said, not left to close: a child forked past Python's hooks still has a copy of fd.
         try:
             fcntl.flock(fd, fcntl.LOCK_UN)
-        except OSError:
-            pass
+        except (OSError, ValueError):
+            pass  # a signal handler closed it meanwhile
 
 
 def _pid_of_holder(identity: tuple[int, int]) -> int | None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+ResultT = TypeVar("ResultT")
 
 
 def is_mine(mutex: threading.RLock) -> bool:
@@ -18,3 +22,15 @@ def let_go(mutex: threading.RLock) -> None:
     """
     while is_mine(mutex):
         mutex.release()
+
+
+def locked(mutex: threading.RLock, act: Callable[..., ResultT], *arguments: object) -> ResultT:
+    """Return what *act* does with *mutex* taken; no interrupt leaves it taken."""
+    is_outermost = not is_mine(mutex)
+    try:
+        with mutex:
+            return act(*arguments)
+    except BaseException:
+        if is_outermost:
+            let_go(mutex)
+        raise

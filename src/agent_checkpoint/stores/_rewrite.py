@@ -22,7 +22,7 @@ def write_anew(path: str, entries: Iterable[Entry], user: int) -> _lock.Held:
     """Write *entries*, chained anew, to a file beside the log, and return it held and synced."""
     temporary = _temporary(path)
     _fsio.remove_if_there(temporary)  # an earlier crash may have left it
-    new = _lock.adopt(_fsio.open_new(temporary), user)
+    new = _lock.adopt(temporary, user)
     try:
         for payload, position in _resealed(entries):
             _fsio.write_all(new.fd, payload)
@@ -61,7 +61,8 @@ def _set_aside(path: str) -> str:
                     raise
                 _copy(path, aside)
         except FileExistsError:
-            continue
+            if _fsio.identity_at(aside) != _fsio.identity_at(path):
+                continue  # else a crash came between this name and the new file
         _fsio.sync_folder(folder)
         return aside
     raise AssertionError

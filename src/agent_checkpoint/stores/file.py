@@ -32,7 +32,7 @@ from ..errors import (
 )
 from ..report import Report, Torn
 from . import _fsio, _lock, _rewrite
-from ._mutex import is_mine, let_go
+from ._mutex import is_mine, let_go, locked
 from ._reading import LogReader, View
 from ._warning import warn_caller
 
@@ -53,6 +53,8 @@ class LogFile:
         self._pid = os.getpid()
         self._mutex = threading.RLock()  # of the two below
         self._held: _lock.Held | None = None
+        self._has_looked = recover == "tail"  # damage that another handle passes by is to be mended
+        self._is_appending = False
         self._closed = False
         self._poisoned = False
         self._seen = EMPTY  # where the log ended when this handle last looked
@@ -98,23 +100,34 @@ class LogFile:
         if pid != self._pid:
             raise ForkedError(self.path, self._pid, pid)
 
+    def _refuse_forked_with(self, held: _lock.Held) -> None:
+        """Raise ForkedError if a signal handler forked meanwhile and this is the child."""
+        if os.getpid() != self._pid:
+            _lock.disown(held)
+            self.refuse_forked()
+
     def hold(self) -> _lock.Held:
         """Take the lock, making the file if it is not there; RunLockedError if it is taken."""
         self.refuse_forked()
-        with self._mutex:
-            if self._closed:
-                raise ClosedError(self.path)
-            held = self._held
-            if held is None or not held.is_locked:
-                self._reader.refuse_wrong_kind()
-                try:
-                    if self._seen.seq and not _fsio.at(self.path):
-                        raise LogReplacedError(self.path, self._seen.seq, 0, "deleted")
-                    _fsio.make_folders(os.path.dirname(self.path))
-                    held = self._held = _lock.hold(self.path, id(self))
-                except OSError as error:
-                    raise StorageError.of(self.path, "open", error) from error
-            return held
+        return locked(self._mutex, self._hold)
+
+    def _hold(self) -> _lock.Held:
+        if self._closed:
+            raise ClosedError(self.path)
+        held = self._held
+        if held is None or not held.is_locked:
+            self._reader.refuse_wrong_kind()
+            try:
+                if self._seen.seq and not _fsio.at(self.path):
+                    raise LogReplacedError(self.path, self._seen.seq, 0, "deleted")
+                _fsio.make_folders(os.path.dirname(self.path))
+                held = _lock.hold(self.path, id(self))
+                self._refuse_forked_with(held)
+                self._held = held
+            except OSError as error:
+                self.refuse_forked()
+                raise StorageError.of(self.path, "open", error) from error
+        return held
 
     def append(self, lines_behind: Callable[[Position], Batch], *, durable: bool) -> None:
         """Append the lines that belong behind the newest record.
@@ -127,6 +140,7 @@ class LogFile:
             raise PoisonedError(self.path)
         was_held = self._held is not None and self._held.is_locked
         is_done = False
+        self._is_appending = True
         try:
             while not is_done:
                 is_done = self._append_once(lines_behind, durable=durable)
@@ -136,13 +150,14 @@ class LogFile:
         except BeyondReader as beyond:
             raise ReaderLimitError(self.path, beyond.seq, beyond.reason) from None
         finally:
+            self._is_appending = False
             if self._closed or not (is_done or was_held):
                 self.release()
 
     def release(self) -> None:
         """Let go of the lock, if this process has it, when no write goes on."""
         held = self._held
-        if held is not None and is_mine(held.mutex) and held.users == {id(self)}:
+        if held is not None and is_mine(held.mutex) and self._is_appending:
             return  # a signal handler closes in the middle of an append, which will release
         if os.getpid() == self._pid:
             _lock.release(id(self))
@@ -151,9 +166,11 @@ class LogFile:
     def close(self) -> None:
         """Release the log for good."""
         if os.getpid() == self._pid:
-            with self._mutex:
-                self._closed = True
+            locked(self._mutex, self._note_closed)
             self.release()
+
+    def _note_closed(self) -> None:
+        self._closed = True
 
     def forget(self) -> None:
         """Release the log without waiting: the handle is being collected."""
@@ -169,10 +186,12 @@ class LogFile:
             raise ReentrantSaveError(self.path)
         try:
             with held.mutex:
+                self._refuse_forked_with(held)
                 if not held.is_locked:
                     return False  # another handle of this process gave it up meanwhile
-                if not held.ready:
+                if not (held.ready and self._has_looked):
                     self._make_ready(held)
+                    self._has_looked = True
                     return False
                 if _fsio.at(self.path) != (held.identity, held.end):
                     held.ready = False
@@ -184,6 +203,7 @@ class LogFile:
                 return True
         except BaseException:
             let_go(held.mutex)
+            self.refuse_forked()
             raise
 
     def _write(self, held: _lock.Held, batch: Batch, *, durable: bool) -> None:
@@ -196,6 +216,7 @@ class LogFile:
             if durable:
                 _fsio.sync(held.fd)
         except BaseException as error:
+            self._refuse_forked_with(held)
             # The caller sees an error, so the records must not turn up later.
             held.ready = False
             is_cut = self._cut_back(held, end, durable=durable)

@@ -1,0 +1,150 @@
+"""A signal handler does whatever it likes in the middle of an operation; so does Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from agent_checkpoint import Checkpointer, CheckpointError, ForkedError, RunLockedError
+from agent_checkpoint.stores._mutex import is_mine, locked
+from tests.concurrency.actors import Child, Crew, is_free
+from tests.crash.faults import Call, System
+
+Fork = Callable[[Callable[[], Any]], Child]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.jsonl"
+
+
+class HitAtTheEnd:
+    """A mutex that an interrupt keeps from being given up at the end of its first block.
+
+    Up to Python 3.10 that can happen between any two steps of the interpreter.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.RLock()
+        self._is_owned = self._mutex._is_owned  # type: ignore[attr-defined]
+        self.release = self._mutex.release
+        self.acquire = self._mutex.acquire
+
+    def __enter__(self) -> bool:
+        return self._mutex.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_at_the_end_of_a_block_leaves_no_mutex_taken() -> None:
+    mutex = cast("threading.RLock", HitAtTheEnd())
+
+    with pytest.raises(KeyboardInterrupt):
+        locked(mutex, int)
+
+    assert not is_mine(mutex)
+    assert Crew([partial(mutex.acquire, timeout=0)]).all_results() == [True]
+
+
+def test_what_runs_in_the_middle_of_a_block_does_not_give_up_its_mutex() -> None:
+    mutex = threading.RLock()
+
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    def outer() -> bool:
+        with pytest.raises(KeyboardInterrupt):
+            locked(mutex, fail)
+        return is_mine(mutex)
+
+    assert locked(mutex, outer)
+    assert not is_mine(mutex)
+
+
+def in_the_middle(number: int, act: Callable[[], object]) -> System:
+    """Return a system in which *act* runs before the *number*-th operation, once."""
+
+    def rule(call: Call) -> Any:
+        if call.number == number:
+            act()
+        return call.do()
+
+    return System(rule)
+
+
+@pytest.mark.parametrize("has", ["opened", "saved"])
+def test_closing_every_handle_of_a_run_in_the_middle_of_a_save_frees_it(
+    tmp_path: Path, has: str
+) -> None:
+    for number in count(1):
+        path = tmp_path / f"{number}.jsonl"
+        other, ckpt = Checkpointer(path), Checkpointer(path)
+        if has == "saved":
+            other.save("other")
+            assert ckpt.last_record
+            ckpt.save("earlier")
+
+        def close_both(handles: tuple[Checkpointer, ...] = (ckpt, other)) -> None:
+            for each in handles:
+                each.close()
+
+        system = in_the_middle(number, close_both)
+        with system.installed():
+            try:
+                ckpt.save("last")
+                saved = ["last"]
+            except CheckpointError:
+                saved = []
+
+        close_both()
+        assert not path.exists() or is_free(path), number
+        earlier = ["other", "earlier"] if has == "saved" else []
+        data = [record.data for record in Checkpointer(path, readonly=True).records()]
+        assert data == earlier + saved, number
+        if len(system.names) < number:
+            break
+    assert number > 3
+
+
+@pytest.mark.parametrize("has", ["opened", "saved"])
+def test_a_child_that_a_handler_forks_in_the_middle_of_a_save_writes_nothing(
+    tmp_path: Path, child: Fork, has: str
+) -> None:
+    def save_and_fork(path: Path, number: int) -> tuple[int, bool]:
+        """Return how the grandchild that came back into the save fared, if there was one."""
+        ckpt = Checkpointer(path)
+        if has == "saved":
+            ckpt.save("earlier")
+        pids: list[int] = []
+        with in_the_middle(number, lambda: pids.append(os.fork())).installed():
+            try:
+                ckpt.save("parent")
+            except (ForkedError, RunLockedError):
+                os._exit(7 if pids == [0] else 8)
+            except BaseException:
+                os._exit(9)
+            if pids == [0]:
+                os._exit(10)
+        if not pids:
+            return 7, True
+        return os.WEXITSTATUS(os.waitpid(pids[0], 0)[1]), False
+
+    for number in count(1):
+        path = tmp_path / f"{number}.jsonl"
+
+        code, is_last = child(partial(save_and_fork, path, number)).result()
+
+        assert code == 7, number
+        data = [record.data for record in Checkpointer(path).records()]
+        assert data == (["earlier"] if has == "saved" else []) + ["parent"], number
+        if is_last:
+            break
+    assert number > 3
