@@ -104,7 +104,7 @@ def _hold_once(opened: Held, path: str, user: int, forks: _Forks) -> Held | None
     try:
         held.users.add(user)
         if not held.is_locked:
-            if _is_in_a_child_since(forks) or held.fd < 0:  # or a signal handler gave it up
+            if _was_forked_since(forks) or held.fd < 0:  # or a signal handler gave it up
                 return None
             is_locked = _lock(held.fd)
             # Whoever held it before may have put another file in its place meanwhile.
@@ -140,7 +140,7 @@ def _adopt(held: Held, user: int, forks: _Forks) -> bool:
     _held[held.identity] = held
     held.users.add(user)
     try:
-        held.is_locked = not _is_in_a_child_since(forks) and _lock(held.fd)
+        held.is_locked = not _was_forked_since(forks) and _lock(held.fd)
     finally:
         if not held.is_locked:
             _drop(held)
@@ -220,8 +220,8 @@ def _forks(number: int) -> _Forks:
     return (len(_forks_begun), len(_forks_ended)) if number < _TRIES else None
 
 
-def _is_in_a_child_since(forks: _Forks) -> bool:
-    """Tell whether a child can have a copy of a descriptor that was opened after *forks* was asked.
+def _was_forked_since(forks: _Forks) -> bool:
+    """Tell whether a child may have a copy of a descriptor that was opened after *forks*.
 
     From the moment that it stands in ``_held``, a child finds it there and closes its copy.
     """
