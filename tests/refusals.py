@@ -17,7 +17,7 @@ NOTHING_HAPPENED = (
     "Nothing was written.",
     "Nothing was changed.",
     "The file was left as it is.",
-    "Nothing of this call was stored, and every record before it is as it was.",
+    "Nothing of this call was stored, and every record before it is kept.",
 )
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX's files and permissions")

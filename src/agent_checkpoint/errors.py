@@ -263,7 +263,8 @@ class ReaderLimitError(CheckpointError):
     def __str__(self) -> str:
         return (
             f"record {self.seq} of {self.path!r} is beyond what this process reads: {self.reason}."
-            " Nothing was changed. Raise the limit and read it again."
+            " Nothing was changed. Raise the limit and read it again, or read it with a Python that"
+            " has a higher one."
         )
 
 
@@ -302,7 +303,7 @@ class StorageError(CheckpointError):
     def __str__(self) -> str:
         return (
             f"could not {self.doing} {self.path!r}: {self.words}. Nothing of this call was"
-            " stored, and every record before it is as it was. Mend the cause; then save again, or"
+            " stored, and every record before it is kept. Mend the cause; then save again, or"
             " open the run again if this handle has stopped writing."
         )
 

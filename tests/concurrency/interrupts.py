@@ -50,6 +50,11 @@ def main() -> None:
                 is_armed = False
         except KeyboardInterrupt:
             is_armed = False
+        except SystemError as error:
+            # What CPython 3.11.2 makes of it now and then if it comes in the middle of a handler.
+            is_armed = False
+            if type(error.__cause__) is not KeyboardInterrupt:
+                raise
     signal.setitimer(signal.ITIMER_REAL, 0)
     stop.set()
     for other in others:

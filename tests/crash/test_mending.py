@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_checkpoint import Checkpointer, RecoveryWarning, StorageError
+from agent_checkpoint import Checkpointer, RecoveryWarning, StorageError, TornTailWarning
 from tests.crash import shapes
 from tests.crash.faults import Call, RefuseEach, System, open_descriptors
 
@@ -90,3 +90,42 @@ def test_a_folder_above_that_may_not_be_opened_does_not_keep_a_log_from_being_ma
 
 def open_with(path: Path) -> Checkpointer:
     return Checkpointer(path, recover="salvage")
+
+
+@pytest.mark.parametrize("operation", ["fdatasync", "fsync"])
+def test_what_is_dropped_is_told_even_if_the_sync_behind_it_fails(path, operation):
+    path.write_bytes(shapes.HALF_A_LINE)
+
+    system = System(RefuseEach(operation, errno.EIO))
+    with system.installed(), pytest.warns(TornTailWarning), pytest.raises(StorageError):
+        Checkpointer(path).save("new")
+
+    assert path.read_bytes() == shapes.WHOLE
+
+
+def test_a_recovery_is_told_even_if_the_sync_behind_it_fails(path):
+    system = System(RefuseEach("fsync", errno.EIO))
+    real = system.rule
+    is_in_place = []
+
+    def refuse_once_in_place(call: Call) -> Any:
+        if call.name == "replace":
+            is_in_place.append(call)
+        return real(call) if is_in_place else call.do()
+
+    system.rule = refuse_once_in_place
+    with system.installed(), pytest.warns(RecoveryWarning), pytest.raises(StorageError) as caught:
+        open_with(path).save("new")
+
+    assert "every record before it is kept" in str(caught.value)
+    assert path.with_name("run.jsonl.damaged-1").read_bytes() == shapes.DAMAGED
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666])
+def test_a_recovered_log_may_be_read_by_those_who_might_before(path, mode):
+    path.chmod(mode)
+
+    with pytest.warns(RecoveryWarning):
+        open_with(path).save("new")
+
+    assert path.stat().st_mode & 0o777 == mode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -266,6 +267,23 @@ def test_a_line_beyond_a_limit_of_this_process_is_refused_and_left_alone(path, l
             assert type(error) is ReaderLimitError
             assert error.seq == 2
             check_words(error, str(path), "record 2", limit, advice="Raise the limit")
+
+
+def test_a_line_beyond_a_limit_is_judged_in_memory_of_a_few_times_its_length(path, digit_limit):
+    digit_limit(4300)
+    line = b'{"turn":1,"ts":1.5,"data":[%s,"%s"]}\n' % (b"9" * 5000, b"x\\n" * 700_000)
+    put(path, line)
+    ckpt = Checkpointer(path)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReaderLimitError):
+            list(ckpt.records())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 12 * len(line)
 
 
 def test_a_record_beyond_a_limit_is_read_once_the_limit_is_raised(path, digit_limit):

@@ -126,3 +126,31 @@ def test_a_blank_line_does_not_change_what_the_end_of_a_log_tells(path, blank):
     assert Checkpointer(path).last_record.seq == 4
     with pytest.raises(CorruptLogError):
         list(Checkpointer(path).records())
+
+
+RECORD = plain([1]).lines[0][:-1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RECORD + b"\r" + RECORD + b"\r",
+        RECORD + RECORD,
+        RECORD + b",",
+        RECORD + b" // mine",
+        b'{"turn":1,"ts":1.5,"data":"\xff\xfe","meta":{}}',
+        b'  {"turn":1,"ts":1.5,"data":"\xff\xfe","meta":{}} ',
+    ],
+)
+@pytest.mark.parametrize("before", [b"", plain([1]).content, build([1, 2]).content])
+def test_a_whole_object_that_is_no_record_is_not_dropped_for_want_of_a_newline(
+    path, content, before
+):
+    put(path, before + content)
+
+    for call in (lambda ckpt: ckpt.save("new"), lambda ckpt: list(ckpt.records())):
+        with pytest.raises(CorruptLogError) as caught:
+            call(Checkpointer(path))
+
+    assert caught.value.offset == len(before)
+    assert path.read_bytes() == before + content

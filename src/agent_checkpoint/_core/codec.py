@@ -94,8 +94,18 @@ class BeyondReader(Exception):
 
 def decode(text: bytes) -> Any:
     """Return the value of JSON *text*; what is not JSON in UTF-8 raises ValueError."""
+    return _loaded(json.loads, text, "strict")
+
+
+def decode_first(text: bytes) -> Any:
+    """Return the value that *text* begins with, whatever stands behind it and in its strings."""
+    value, _ = _loaded(json.JSONDecoder().raw_decode, text.lstrip(), "replace")
+    return value
+
+
+def _loaded(load: Callable[[str], Any], text: bytes, errors: str) -> Any:
     try:
-        return json.loads(text.decode())
+        return load(text.decode("utf-8", errors))
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise
     except RecursionError:

@@ -19,7 +19,7 @@ import re
 from typing import Any, NamedTuple, cast
 from zlib import crc32
 
-from .codec import BeyondReader, decode
+from .codec import BeyondReader, decode, decode_first
 
 VERSION = 1
 MAX_LINE_BYTES = 128 * 1024 * 1024
@@ -40,7 +40,7 @@ _BLANKS = (b" ", b"\t", b"\r", b"\n")
 _BEFORE_A_VALUE = (b":", b",", b"[")
 _BEHIND_A_VALUE = (b",", b"]", b"}")
 _SUM_SPAN = 96  # no sum of this version is longer
-_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]')
+_QUOTE_OR_BRACKET = re.compile(rb'\\.|["\[\]{}]', re.DOTALL)
 _READABLE_DEPTH = 10_000  # no limit of a Python can be raised much further
 _MEMBERS = frozenset(("turn", "ts", "data", "meta"))
 MAX_TURN = 2**53 - 1
@@ -163,10 +163,10 @@ def turn_in(line: bytes) -> int:
     return int(found[1]) if found else 0
 
 
-def is_object_without_sum(line: bytes) -> bool:
-    """Tell whether *line* is a JSON object from its beginning to its end, with no member "sum"."""
+def begins_without_sum(line: bytes) -> bool:
+    """Tell whether *line* begins with a whole JSON object that has no member "sum"."""
     try:
-        members = decode(line)
+        members = decode_first(line)
     except ValueError:
         return False
     return isinstance(members, dict) and "sum" not in members
@@ -279,11 +279,17 @@ def _members(line: bytes) -> dict[str, Any]:
 def _depth_of(line: bytes) -> int:
     """Return how deep the containers of *line* are nested, without recursion."""
     deepest = depth = 0
-    for found in _STRING_OR_BRACKET.finditer(line):
-        if found[0] in b"[{":
+    is_in_string = False
+    for found in _QUOTE_OR_BRACKET.finditer(line):
+        token = found[0]
+        if token == b'"':
+            is_in_string = not is_in_string
+        elif is_in_string:
+            continue
+        elif token in b"[{":
             depth += 1
             deepest = max(deepest, depth)
-        elif found[0] in b"]}":
+        elif token in b"]}":
             depth -= 1
     return deepest
 

@@ -27,9 +27,9 @@ from .line import (
     NotARecord,
     Position,
     Seal,
+    begins_without_sum,
     is_a_bit_from_whole,
     is_end_of_first,
-    is_object_without_sum,
     mark_of,
     newer_version_of,
     prove,
@@ -255,7 +255,7 @@ def _damage_in(piece: Piece, reason: str, *, is_first: bool) -> str:
     if newer_line(piece, 0) is not None:
         return f"{reason}; a line of a newer format stands behind it"
     if not piece.terminated:
-        return reason if is_whole_json_without_sum(line) else ""
+        return reason if is_of_a_stranger(line) else ""
     if not has_lost_bytes(line):
         return reason
     return ""
@@ -274,9 +274,9 @@ def has_lost_bytes(line: bytes) -> bool:
     return not is_a_bit_from_whole(line, at, at + 1)
 
 
-def is_whole_json_without_sum(line: bytes) -> bool:
+def is_of_a_stranger(line: bytes) -> bool:
     """Tell whether *line* was written so by a stranger: cutting a line never leaves an object."""
-    return line.rstrip(BLANK).endswith(b"}") and is_object_without_sum(line)
+    return b"\0" not in line and b"}" in line and begins_without_sum(line)
 
 
 def _begins_like_a_log(piece: Piece, *, is_alone: bool) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from ..report import Torn
 from .codec import BeyondReader
 from .line import MAX_LINE_BYTES, START, last_proven_in, mark_before, newer_version_of
-from .scan import BLANK, Entry, has_lost_bytes, is_whole_json_without_sum
+from .scan import BLANK, Entry, has_lost_bytes, is_of_a_stranger
 
 _BEFORE_A_LINE = 128  # bytes in which the sum of the line before is found
 
@@ -51,7 +51,7 @@ def tail(buf: bytes, base: int) -> Tail | Literal["more", "unclear"]:
         if any(len(line) > MAX_LINE_BYTES for line in (*lines, rest)):
             return "unclear"
         try:
-            is_record = is_whole_json_without_sum(rest)
+            is_record = is_of_a_stranger(rest)
         except BeyondReader:
             return "unclear"
         if is_record or not rest.strip(BLANK):

@@ -237,6 +237,15 @@ def sync_name(folder: str) -> None:
         pass  # We cannot have made a name in a folder that we may not open.
 
 
+def take_mode(fd: int, path: str) -> None:
+    """Let the file have the mode of *path*, where the file system knows of such."""
+    if hasattr(os, "fchmod"):
+        try:
+            os.fchmod(fd, stat.S_IMODE(os.lstat(path).st_mode))
+        except PermissionError:
+            pass
+
+
 def remove_if_there(path: str) -> None:
     try:
         os.unlink(path)

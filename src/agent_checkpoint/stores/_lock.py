@@ -248,8 +248,8 @@ if sys.platform == "win32":
         return True
 
     def _unlock(fd: int) -> None:
-        os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
         try:
+            os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
             msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
         except OSError:
             pass  # closing it unlocks as well

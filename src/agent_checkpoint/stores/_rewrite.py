@@ -24,6 +24,7 @@ def write_anew(path: str, entries: Iterable[Entry], user: int) -> _lock.Held:
     _fsio.remove_if_there(temporary)  # an earlier crash may have left it
     new = _lock.adopt(temporary, user)
     try:
+        _fsio.take_mode(new.fd, path)
         for payload, position in _resealed(entries):
             _fsio.write_all(new.fd, payload)
             new.end, new.position = new.end + len(payload), position

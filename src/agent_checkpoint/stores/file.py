@@ -247,8 +247,6 @@ class LogFile:
             self._replace(held, view)
         else:
             self._mend(held, view, here[1])
-        if view.torn is not None:
-            warn_caller(_torn_words(self.path, view.torn), TornTailWarning)
 
     def _mend(self, held: _lock.Held, view: View, size: int) -> None:
         """Cut off what is torn, and make the rest durable."""
@@ -256,6 +254,8 @@ class LogFile:
         if view.torn is not None:
             size = view.end
             _fsio.truncate(held.fd, size)
+            # At once: if what follows fails, the next look finds nothing torn.
+            warn_caller(_torn_words(self.path, view.torn), TornTailWarning)
         held.end = size
         if size and _fsio.read(held.fd, size - 1, size) != b"\n":
             # A record, or white space, that wants its newline.
@@ -279,11 +279,11 @@ class LogFile:
         aside = _rewrite.put_in_place(self.path, new, is_old_kept=view.is_damaged)
         self._held = new
         _lock.abandon(held)
+        if aside:
+            warn_caller(_recovered_words(self.path, new.position.seq, aside), RecoveryWarning)
         _fsio.sync_names(self.path)
         _lock.suspects.discard(held.identity)
         new.ready = True
-        if aside:
-            warn_caller(_recovered_words(self.path, new.position.seq, aside), RecoveryWarning)
 
     def _fence(self, now: Position) -> None:
         """Refuse to write behind a record that this handle has not seen."""
