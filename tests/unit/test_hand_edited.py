@@ -151,6 +151,6 @@ def test_a_whole_object_that_is_no_record_is_not_dropped_for_want_of_a_newline(
     for call in (lambda ckpt: ckpt.save("new"), lambda ckpt: list(ckpt.records())):
         with pytest.raises(CorruptLogError) as caught:
             call(Checkpointer(path))
+        assert caught.value.offset == len(before)
 
-    assert caught.value.offset == len(before)
     assert path.read_bytes() == before + content
