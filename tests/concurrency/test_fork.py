@@ -17,6 +17,7 @@ import pytest
 from agent_checkpoint import Checkpointer, ForkedError, RunLockedError
 from tests.concurrency.actors import Child, Crew, Program, Writer, is_free
 from tests.crash.faults import Call, System
+from tests.logs import build
 
 FULL = os.environ.get("CHECKPOINT_TESTS", "quick") == "full"
 
@@ -260,10 +261,10 @@ def test_a_child_may_open_the_run_once_its_parent_has_closed_it(path: Path, chil
 
 
 OUTLIVED = """
-import fcntl, os, sys, threading
+import fcntl, os, sys, threading, warnings
 from agent_checkpoint import Checkpointer
 path, moment = sys.argv[1:]
-ckpt = Checkpointer(path)
+ckpt = Checkpointer(path, recover="prefix" if moment == "has made its successor" else "tail")
 reached, forked, locked = threading.Event(), threading.Event(), threading.Event()
 if moment == "saved":
     ckpt.save("parent")
@@ -271,19 +272,24 @@ if moment == "saved":
 elif moment == "entered":
     ckpt.__enter__()
     reached.set()
-elif moment == "has opened it":
+elif moment in ("has opened it", "has made its successor"):
     # A thread has the descriptor, and asks for the lock once the child has it too.
     fstat = os.fstat
+    wanted = path if moment == "has opened it" else os.path.join(
+        os.path.dirname(path), f".{os.path.basename(path)}.rewrite"
+    )
     def fstat_later(fd):
-        if threading.current_thread() is not threading.main_thread():
+        found = fstat(fd)
+        if os.path.exists(wanted) and os.path.samestat(found, os.stat(wanted)):
             reached.set()
             forked.wait()
-        return fstat(fd)
+        return found
     os.fstat = fstat_later
-    def enter():
-        ckpt.__enter__()
+    def save():
+        warnings.simplefilter("ignore")
+        ckpt.save("thread")
         locked.set()
-    threading.Thread(target=enter, daemon=True).start()
+    threading.Thread(target=save, daemon=True).start()
 else:
     # A thread is about to have the lock, or has just got it, and is no further.
     flock = fcntl.flock
@@ -297,7 +303,7 @@ else:
 reached.wait()
 if os.fork() == 0:
     os.write(1, b"%d\\n" % os.getpid())
-elif moment == "has opened it":
+elif moment in ("has opened it", "has made its successor"):
     forked.set()
     locked.wait()
     os.write(1, b"locked\\n")
@@ -305,15 +311,24 @@ sys.stdin.read()
 """
 
 
-MOMENTS = ["saved", "entered", "has opened it", "asks for the lock", "has the lock"]
+MOMENTS = [
+    "saved",
+    "entered",
+    "has opened it",
+    "has made its successor",
+    "asks for the lock",
+    "has the lock",
+]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_child_that_outlives_its_killed_parent_does_not_keep_the_run_locked(
     path: Path, program: Callable[..., Program], moment: str
 ) -> None:
+    if moment == "has made its successor":
+        path.write_bytes(build(["kept"]).content + b"damage\n")
     parent = program(OUTLIVED, path, moment)
-    said = {parent.read_line() for _ in range(1 + (moment == "has opened it"))}
+    said = {parent.read_line() for _ in range(1 + moment.startswith(("has opened", "has made")))}
     child_pid = int((said - {"locked"}).pop())
     mine = Checkpointer(path)
     if moment != "asks for the lock":

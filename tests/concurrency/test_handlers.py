@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 import pytest
 
-from agent_checkpoint import Checkpointer, CheckpointError, ForkedError, RunLockedError
+import agent_checkpoint
+from agent_checkpoint import (
+    Checkpointer,
+    CheckpointError,
+    ForkedError,
+    ReentrantSaveError,
+    RunLockedError,
+)
 from agent_checkpoint.stores._mutex import is_mine, locked
 from tests.concurrency.actors import Child, Crew, is_free
 from tests.crash.faults import Call, System
@@ -148,3 +157,96 @@ def test_a_child_that_a_handler_forks_in_the_middle_of_a_save_writes_nothing(
         if is_last:
             break
     assert number > 3
+
+
+PACKAGE = str(Path(agent_checkpoint.__file__).parent)
+
+
+class AtLine:
+    """Does *act*, as a signal handler would, before the *number*-th line of the package."""
+
+    def __init__(self, number: int, act: Callable[[], object]) -> None:
+        self._left, self._act = number, act
+        self.place = ""
+
+    def __enter__(self) -> AtLine:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        if event == "line" and not self.place:
+            self._left -= 1
+            if self._left == 0:
+                self.place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                self._act()
+        return self._trace
+
+
+@pytest.mark.parametrize("has", ["opened", "saved"])
+@pytest.mark.parametrize("act", ["save", "with", "close"])
+def test_a_handler_may_close_at_any_line(tmp_path: Path, has: str, act: str) -> None:
+    for number in count(1):
+        path = tmp_path / f"{number}.jsonl"
+        ckpt = Checkpointer(path)
+        expected = []
+        if has == "saved":
+            ckpt.save("earlier")
+            expected.append("earlier")
+
+        at_line = AtLine(number, ckpt.close)
+        try:
+            with at_line:
+                if act == "save":
+                    ckpt.save("last")
+                elif act == "with":
+                    ckpt.__enter__()
+                else:
+                    ckpt.close()
+            expected += ["last"] * (act == "save")
+        except CheckpointError:
+            pass
+
+        ckpt.close()
+        assert not path.exists() or is_free(path), at_line.place
+        data = [record.data for record in Checkpointer(path, readonly=True).records()]
+        assert data == expected, at_line.place
+        if not at_line.place:
+            break
+    assert number > 10
+
+
+def test_a_handler_may_open_the_run_again_at_any_line_of_a_close(tmp_path: Path) -> None:
+    for number in count(1):
+        path = tmp_path / f"{number}.jsonl"
+        old = Checkpointer(path)
+        old.save("old")
+        new: list[Checkpointer] = []
+
+        expected = ["old"]
+
+        def open_again(
+            path: Path = path, new: list[Checkpointer] = new, expected: list[str] = expected
+        ) -> None:
+            new.append(Checkpointer(path))
+            try:
+                new[0].save("in the middle")
+                expected.append("in the middle")
+            except ReentrantSaveError:
+                pass  # this line has the log in its hands
+
+        with AtLine(number, open_again) as at_line:
+            old.close()
+
+        if not at_line.place:
+            break
+        new[0].save("behind it")
+        new[0].close()
+        assert is_free(path), at_line.place
+        data = [record.data for record in Checkpointer(path).records()]
+        assert data == [*expected, "behind it"], at_line.place
+    assert number > 10

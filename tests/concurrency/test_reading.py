@@ -118,3 +118,21 @@ def test_a_handle_does_not_keep_what_it_has_saved(path: Path) -> None:
         kept = [each for each in gc.get_objects() if type(each).__name__ == "_Item"]
 
     assert kept == []
+
+
+def test_no_read_depends_on_a_place_that_a_forked_child_would_share(path):
+    with Checkpointer(path, durability="flush") as ckpt:
+        for number in range(40):
+            ckpt.save([number, "x" * 60_000])
+
+    def move_the_place(call: Call) -> Any:
+        if call.args and isinstance(call.args[0], int):
+            os.lseek(call.args[0], 7, os.SEEK_SET)
+        return call.do()
+
+    with System(move_the_place).installed():
+        records = list(Checkpointer(path).records())
+        last = Checkpointer(path).last_record
+
+    assert [record.data[0] for record in records] == [*range(40)]
+    assert last == records[-1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import fcntl
+import gc
 import os
 import signal
 import threading
@@ -26,12 +27,15 @@ OPERATIONS = frozenset(
     (
         "open",
         "write",
+        "read",
         "pread",
+        "lseek",
         "fstat",
         "lstat",
         "fdatasync",
         "fsync",
         "ftruncate",
+        "fchmod",
         "mkdir",
         "unlink",
         "link",
@@ -202,7 +206,8 @@ def no_hang(seconds: int = 300) -> Iterator[None]:
 
 
 def open_descriptors() -> dict[str, str]:
-    """Return what this process has open."""
+    """Return what this process has open, when what nobody uses any more is closed."""
+    gc.collect()
     found = {}
     for name in os.listdir("/dev/fd"):
         try:

@@ -85,13 +85,13 @@ def test_a_cut_at_any_byte_costs_one_record_also_where_lines_have_no_sum(folder,
     check_cuts(folder, log, offsets)
 
 
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", range(16))
 def test_a_cut_at_any_byte_of_a_record_over_64_kb_costs_only_that_record(folder, part):
     log = build(OVER_64_KB)
     offsets = steps(len(log.content), quick=997, keep=near_the_ends_of_lines(log)[::7])
 
     assert max(map(len, log.lines)) > 64 * 1024
-    check_cuts(folder, log, offsets[part::8])
+    check_cuts(folder, log, offsets[part::16])
 
 
 def test_a_cut_in_lines_longer_than_the_tail_that_is_read_costs_one_record(folder):

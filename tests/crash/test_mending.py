@@ -129,3 +129,13 @@ def test_a_recovered_log_may_be_read_by_those_who_might_before(path, mode):
         open_with(path).save("new")
 
     assert path.stat().st_mode & 0o777 == mode
+
+
+def test_where_files_have_no_mode_a_log_is_recovered_all_the_same(path):
+    system = System(RefuseEach("fchmod", errno.EPERM))
+
+    with system.installed(), pytest.warns(RecoveryWarning):
+        open_with(path).save("new")
+
+    assert "fchmod" in system.names
+    assert [record.data for record in Checkpointer(path).records()][-1] == "new"

@@ -81,9 +81,6 @@ class Held:
 _registry = threading.RLock()
 _held: dict[tuple[int, int], Held] = {}
 
-_Forks = Optional[tuple[int, int]]
-_TRIES = 5
-
 suspects: set[tuple[int, int]] = set()
 """Files whose sync failed: what the system shows of them may never have reached the disk."""
 
@@ -104,7 +101,7 @@ def _hold_once(opened: Held, path: str, user: int, forks: _Forks) -> Held | None
     try:
         held.users.add(user)
         if not held.is_locked:
-            if _was_forked_since(forks) or held.fd < 0:  # or a signal handler gave it up
+            if _was_forked_since(forks):
                 return None
             is_locked = _lock(held.fd)
             # Whoever held it before may have put another file in its place meanwhile.
@@ -117,7 +114,7 @@ def _hold_once(opened: Held, path: str, user: int, forks: _Forks) -> Held | None
     except ValueError:
         if held.fd >= 0:
             raise
-        return None
+        return None  # a signal handler gave it up meanwhile
     finally:
         if held is not opened:
             _drop(opened)
@@ -202,6 +199,8 @@ def _forget_in_child() -> None:
 
 # One byte for each fork: to append one is a single step, which no interrupt can lose.
 _forks_begun, _forks_ended = bytearray(), bytearray()
+_Forks = Optional["tuple[int, int]"]
+_TRIES = 5
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

@@ -32,7 +32,7 @@ from ..errors import (
 )
 from ..report import Report, Torn
 from . import _fsio, _lock, _rewrite
-from ._mutex import is_mine, let_go, locked
+from ._mutex import is_mine, locked
 from ._reading import LogReader, View
 from ._warning import warn_caller
 
@@ -100,12 +100,6 @@ class LogFile:
         if pid != self._pid:
             raise ForkedError(self.path, self._pid, pid)
 
-    def _refuse_forked_with(self, held: _lock.Held) -> None:
-        """Raise ForkedError if a signal handler forked meanwhile and this is the child."""
-        if os.getpid() != self._pid:
-            _lock.disown(held)
-            self.refuse_forked()
-
     def hold(self) -> _lock.Held:
         """Take the lock, making the file if it is not there; RunLockedError if it is taken."""
         self.refuse_forked()
@@ -122,7 +116,9 @@ class LogFile:
                     raise LogReplacedError(self.path, self._seen.seq, 0, "deleted")
                 _fsio.make_folders(os.path.dirname(self.path))
                 held = _lock.hold(self.path, id(self))
-                self._refuse_forked_with(held)
+                if os.getpid() != self._pid:
+                    _lock.disown(held)  # a signal handler forked meanwhile, and this is the child
+                    self.refuse_forked()
                 self._held = held
             except OSError as error:
                 self.refuse_forked()
@@ -185,26 +181,31 @@ class LogFile:
         if is_mine(held.mutex):
             raise ReentrantSaveError(self.path)
         try:
-            with held.mutex:
-                self._refuse_forked_with(held)
-                if not held.is_locked:
-                    return False  # another handle of this process gave it up meanwhile
-                if not (held.ready and self._has_looked):
-                    self._make_ready(held)
-                    self._has_looked = True
-                    return False
-                if _fsio.at(self.path) != (held.identity, held.end):
-                    held.ready = False
-                    return False
-                self._fence(held.position)
-                batch = lines_behind(held.position)
-                if batch.payload:
-                    self._write(held, batch, durable=durable)
-                return True
+            return locked(held.mutex, self._append_to, held, lines_behind, durable)
         except BaseException:
-            let_go(held.mutex)
-            self.refuse_forked()
+            self.refuse_forked()  # a signal handler forked meanwhile, and this is the child
             raise
+
+    def _append_to(
+        self,
+        held: _lock.Held,
+        lines_behind: Callable[[Position], Batch],
+        durable: bool,  # noqa: FBT001 - as `locked` hands it on
+    ) -> bool:
+        if not held.is_locked:
+            return False  # another handle of this process gave it up meanwhile
+        if not (held.ready and self._has_looked):
+            self._make_ready(held)
+            self._has_looked = True
+            return False
+        if _fsio.at(self.path) != (held.identity, held.end):
+            held.ready = False
+            return False
+        self._fence(held.position)
+        batch = lines_behind(held.position)
+        if batch.payload:
+            self._write(held, batch, durable=durable)
+        return True
 
     def _write(self, held: _lock.Held, batch: Batch, *, durable: bool) -> None:
         end = held.end
@@ -216,7 +217,6 @@ class LogFile:
             if durable:
                 _fsio.sync(held.fd)
         except BaseException as error:
-            self._refuse_forked_with(held)
             # The caller sees an error, so the records must not turn up later.
             held.ready = False
             is_cut = self._cut_back(held, end, durable=durable)
