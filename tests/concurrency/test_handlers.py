@@ -22,6 +22,7 @@ from agent_checkpoint import (
     ReentrantSaveError,
     RunLockedError,
 )
+from agent_checkpoint._shared_write import SharedWrite
 from agent_checkpoint.stores._mutex import is_mine, locked
 from tests.concurrency.actors import Child, Crew, is_free
 from tests.crash.faults import Call, System
@@ -113,7 +114,8 @@ def test_closing_every_handle_of_a_run_in_the_middle_of_a_save_frees_it(
             except CheckpointError:
                 saved = []
 
-        close_both()
+        if len(system.names) < number:
+            close_both()
         assert not path.exists() or is_free(path), number
         earlier = ["other", "earlier"] if has == "saved" else []
         data = [record.data for record in Checkpointer(path, readonly=True).records()]
@@ -133,7 +135,14 @@ def test_a_child_that_a_handler_forks_in_the_middle_of_a_save_writes_nothing(
         if has == "saved":
             ckpt.save("earlier")
         pids: list[int] = []
-        with in_the_middle(number, lambda: pids.append(os.fork())).installed():
+        statuses: list[int] = []
+
+        def fork_and_wait() -> None:
+            pids.append(os.fork())
+            if pids[0] != 0:
+                statuses.append(os.waitpid(pids[0], 0)[1])
+
+        with in_the_middle(number, fork_and_wait).installed():
             try:
                 ckpt.save("parent")
             except (ForkedError, RunLockedError):
@@ -144,7 +153,7 @@ def test_a_child_that_a_handler_forks_in_the_middle_of_a_save_writes_nothing(
                 os._exit(10)
         if not pids:
             return 7, True
-        return os.WEXITSTATUS(os.waitpid(pids[0], 0)[1]), False
+        return os.WEXITSTATUS(statuses[0]), False
 
     for number in count(1):
         path = tmp_path / f"{number}.jsonl"
@@ -220,11 +229,14 @@ def test_a_handler_may_close_at_any_line(tmp_path: Path, has: str, act: str) -> 
     assert number > 10
 
 
-def test_a_handler_may_open_the_run_again_at_any_line_of_a_close(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["close", "forget"])
+def test_a_handler_may_open_the_run_again_at_any_line_of_the_end_of_a_handle(
+    tmp_path: Path, end: str
+) -> None:
     for number in count(1):
         path = tmp_path / f"{number}.jsonl"
-        old = Checkpointer(path)
-        old.save("old")
+        old = [Checkpointer(path)]
+        old[0].save("old")
         new: list[Checkpointer] = []
 
         expected = ["old"]
@@ -240,7 +252,9 @@ def test_a_handler_may_open_the_run_again_at_any_line_of_a_close(tmp_path: Path)
                 pass  # this line has the log in its hands
 
         with AtLine(number, open_again) as at_line:
-            old.close()
+            if end == "close":
+                old[0].close()
+            old.clear()
 
         if not at_line.place:
             break
@@ -250,3 +264,43 @@ def test_a_handler_may_open_the_run_again_at_any_line_of_a_close(tmp_path: Path)
         data = [record.data for record in Checkpointer(path).records()]
         assert data == [*expected, "behind it"], at_line.place
     assert number > 10
+
+
+@pytest.mark.parametrize("which", ["gate", "writing"])
+def test_an_interrupt_at_the_end_of_a_shared_write_leaves_no_mutex_taken(which: str) -> None:
+    writes: SharedWrite[Waiting] = SharedWrite("run.jsonl")
+    mutex = cast("threading.RLock", HitAtTheEnd())
+    if which == "gate":
+        writes._queue.gate = mutex
+    else:
+        writes._writing = mutex
+
+    with pytest.raises(KeyboardInterrupt):
+        writes.run(Waiting(), commit)
+
+    assert not is_mine(mutex)
+
+
+def test_a_save_of_a_handler_leaves_the_gate_to_the_save_that_it_interrupts() -> None:
+    writes: SharedWrite[Waiting] = SharedWrite("run.jsonl")
+    gate = writes._queue.gate
+
+    def refuse(items: list[Waiting]) -> None:
+        raise KeyboardInterrupt
+
+    with gate:
+        with pytest.raises(KeyboardInterrupt):
+            writes.run(Waiting(), refuse)
+        assert is_mine(gate)
+
+
+class Waiting:
+    """An item of a shared write."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+
+def commit(items: list[Waiting]) -> None:
+    for item in items:
+        item.done = True

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_checkpoint import ArgumentError, Checkpointer, CorruptLogError, ReaderLimitError
+from agent_checkpoint import (
+    ArgumentError,
+    Checkpointer,
+    CorruptLogError,
+    ReaderLimitError,
+    TornTailWarning,
+)
 from tests.logs import build, mixed, plain, put, seal, seen
 
 STATES = ["one", {"two": 2}, "three"]
@@ -154,3 +160,12 @@ def test_a_whole_object_that_is_no_record_is_not_dropped_for_want_of_a_newline(
         assert caught.value.offset == len(before)
 
     assert path.read_bytes() == before + content
+
+
+def test_a_whole_object_with_nuls_behind_it_is_torn(path):
+    put(path, plain([1]).content + RECORD + bytes(100))
+
+    with pytest.warns(TornTailWarning):
+        Checkpointer(path).save("new")
+
+    assert [record.data for record in Checkpointer(path).records()] == [1, "new"]

@@ -276,7 +276,7 @@ def has_lost_bytes(line: bytes) -> bool:
 
 def is_of_a_stranger(line: bytes) -> bool:
     """Tell whether *line* was written so by a stranger: cutting a line never leaves an object."""
-    return b"\0" not in line and b"}" in line and begins_without_sum(line)
+    return b"\0" not in line and begins_without_sum(line)
 
 
 def _begins_like_a_log(piece: Piece, *, is_alone: bool) -> bool:
