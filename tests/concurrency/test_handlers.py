@@ -16,11 +16,13 @@ import pytest
 
 import agent_checkpoint
 from agent_checkpoint import (
+    ArgumentError,
     Checkpointer,
     CheckpointError,
     ForkedError,
     ReentrantSaveError,
     RunLockedError,
+    UnstorableError,
 )
 from agent_checkpoint._shared_write import SharedWrite
 from agent_checkpoint.stores._mutex import is_mine, locked
@@ -227,6 +229,26 @@ def test_a_handler_may_close_at_any_line(tmp_path: Path, has: str, act: str) -> 
         if not at_line.place:
             break
     assert number > 10
+
+
+def test_a_state_that_is_changed_at_any_line_of_a_save_is_saved_or_refused_in_our_words(
+    path: Path,
+) -> None:
+    ckpt = Checkpointer(path, durability="flush")
+    outcomes: set[object] = set()
+    for number in count(1):
+        state: dict[str, Any] = {"new": 1}
+
+        with AtLine(number, partial(state.update, new={1})) as at_line:
+            try:
+                outcomes.add(ckpt.save(state).data["new"])
+            except ArgumentError as error:
+                outcomes.add(type(error))
+
+        if not at_line.place:
+            break
+    assert outcomes == {1, UnstorableError}
+    assert {record.data["new"] for record in ckpt.records()} == {1}
 
 
 @pytest.mark.parametrize("end", ["close", "forget"])
